@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file's bytes, mapped read-only. The engine reader hands out spans into it, so whoever holds such a span keeps this
+// alive. Immutable after open; any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "flywheel/status.h"
+
+namespace flywheel {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  // kNotFound when it does not exist; kInvalidArgument for a folder or an unreadable file, with the system's reason.
+  static Result<MappedFile> open(const std::string& path);
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_bytes_}; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+// Writes beside `path` and renames over it, so that a reader sees the old file or the whole new one, also after a crash.
+Status write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
+Result<std::string> read_text_file(const std::string& path, size_t limit_bytes);
+
+}  // namespace flywheel
