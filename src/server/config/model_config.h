@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model's configuration as the server reads it: config.pbtxt, parsed, with what was left out filled in, and checked.
+// parse_config.h makes one; the repository keeps it with the loaded model; schedule and protocol read it.
+// Fields that this version cannot honour never arrive here: parsing refuses them by name.
+// Thread safety: a value; immutable once completed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/config/data_type.h"
+
+namespace inference {
+class ModelConfig;
+}
+
+namespace flywheel::config {
+
+struct TensorConfig {
+  std::string name;
+  DataType data_type = DataType::kInvalid;
+  std::vector<int64_t> dims;                    // without the batch dimension; -1 is any size
+  std::optional<std::vector<int64_t>> reshape;  // what the model itself takes or gives instead of `dims`
+  std::string label_filename;                   // outputs only; relative to the model's folder
+
+  // What the engine sees: `reshape` when given, else `dims`.
+  const std::vector<int64_t>& model_dims() const { return reshape ? *reshape : dims; }
+};
+
+struct VersionPolicy {
+  enum class Kind : uint8_t { kLatest, kAll, kSpecific };
+  Kind kind = Kind::kLatest;
+  uint32_t num_versions = 1;      // kLatest
+  std::vector<int64_t> versions;  // kSpecific
+
+  // Of the version numbers that exist on disk, those to serve, ascending.
+  std::vector<int64_t> select(std::vector<int64_t> available) const;
+};
+
+struct InstanceGroup {
+  std::string name;
+  int32_t count = 1;
+};
+
+enum class TimeoutAction : uint8_t { kReject, kDelay };
+
+struct QueuePolicy {
+  TimeoutAction timeout_action = TimeoutAction::kReject;
+  uint64_t default_timeout_us = 0;  // 0: none
+  bool allow_timeout_override = false;
+  uint32_t max_queue_size = 0;  // requests at one priority level; 0: no limit
+};
+
+struct DynamicBatching {
+  std::vector<int32_t> preferred_batch_sizes;  // ascending, distinct
+  uint64_t max_queue_delay_us = 0;
+  bool preserve_ordering = false;
+  uint64_t priority_levels = 0;  // 0: no priorities; level 1 is served first
+  uint64_t default_priority_level = 0;
+  QueuePolicy default_queue_policy;
+  std::map<uint64_t, QueuePolicy> priority_queue_policy;
+
+  const QueuePolicy& queue_policy(uint64_t level) const {
+    auto it = priority_queue_policy.find(level);
+    return it == priority_queue_policy.end() ? default_queue_policy : it->second;
+  }
+};
+
+struct WarmupInput {
+  enum class Data : uint8_t { kZero, kRandom, kFile };
+  std::string name;
+  DataType data_type = DataType::kInvalid;
+  std::vector<int64_t> dims;  // without the batch dimension
+  Data data = Data::kZero;
+  std::string file;  // kFile: inside the model's warmup/ folder
+};
+
+struct Warmup {
+  std::string name;
+  uint32_t batch_size = 0;  // 0: the model takes no batch dimension
+  uint32_t count = 1;
+  std::vector<WarmupInput> inputs;
+};
+
+// How the device arbiter ranks the model: optimization.priority.
+enum class DevicePriority : uint8_t { kMax = 0, kDefault = 1, kMin = 2 };
+
+struct ModelConfig {
+  std::string name;
+  std::string platform;
+  std::string backend;
+  std::string default_model_filename;  // empty: model.engine, else model.onnx
+  VersionPolicy version_policy;
+  int32_t max_batch_size = 0;  // 0: the model has no batch dimension that the server may use
+  std::vector<TensorConfig> inputs;
+  std::vector<TensorConfig> outputs;
+  std::optional<DynamicBatching> dynamic_batching;
+  std::vector<InstanceGroup> instance_groups;
+  DevicePriority device_priority = DevicePriority::kDefault;
+  std::map<std::string, std::string> parameters;
+  std::map<std::string, std::string> metric_tags;
+  std::vector<Warmup> warmups;
+
+  // The whole message, for printing and for gRPC; never null once parsed. Its accessors are in model_config.pb.h.
+  std::shared_ptr<const inference::ModelConfig> message;
+
+  int32_t instance_count() const;
+  const TensorConfig* find_input(std::string_view input_name) const;
+  const TensorConfig* find_output(std::string_view output_name) const;
+};
+
+}  // namespace flywheel::config

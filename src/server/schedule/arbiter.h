@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// One arbiter a device decides which model's batch runs next: by priority class, then by weighted fairness (the client
+// that has used the least device time for its weight), then by order of arrival. A scheduler asks once it has something
+// to run and forms the batch only when the device is its own, so that a batch keeps growing while it waits. Threads:
+// all of it may be called from any thread; acquire blocks. Clients and leases must end before the arbiter.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "server/schedule/timeline.h"
+
+namespace flywheel::schedule {
+
+class DeviceArbiter {
+ public:
+  // `slots`: how many batches may run on the device at once.
+  explicit DeviceArbiter(int slots = 1) : free_slots_(slots) {}
+  DeviceArbiter(const DeviceArbiter&) = delete;
+  DeviceArbiter& operator=(const DeviceArbiter&) = delete;
+
+  class Client;
+  class Lease;
+
+  // A model, for as long as the pointer lives. Lower classes go first. `weight` > 0 is its share within its class.
+  std::shared_ptr<Client> add_client(int priority_class, double weight);
+
+  // Waits for a slot.
+  Lease acquire(const std::shared_ptr<Client>& client);
+
+  int waiting() const;
+
+ private:
+  struct Waiter;
+  void grant_locked();
+  void release(Client& client, int64_t held_ns);
+
+  mutable std::mutex mutex_;
+  int free_slots_;
+  std::list<Waiter*> waiters_;  // in order of arrival
+  double virtual_time_ = 0;     // service level of the client served last: where an idle client resumes
+};
+
+class DeviceArbiter::Client {
+ public:
+  Client(int priority_class, double weight) : priority_class(priority_class), weight(weight) {}
+  const int priority_class;
+  const double weight;
+
+ private:
+  friend class DeviceArbiter;
+  double service = 0;  // device seconds used, divided by weight
+  int active = 0;      // leases held and waiting
+};
+
+// The right to run one batch; gives it back when destroyed or released.
+class DeviceArbiter::Lease {
+ public:
+  Lease() = default;
+  Lease(Lease&& other) noexcept { *this = std::move(other); }
+  Lease& operator=(Lease&& other) noexcept;
+  ~Lease() { release(); }
+  void release();
+
+ private:
+  friend class DeviceArbiter;
+  DeviceArbiter* arbiter_ = nullptr;
+  std::shared_ptr<Client> client_;
+  int64_t since_ns_ = 0;
+};
+
+}  // namespace flywheel::schedule
