@@ -47,4 +47,11 @@ struct Problem {
   std::string to_string() const;
 };
 
+// What every family's check begins with: known types, rank <= kMaxRank, no negative dim, strides for every dim, byte extents
+// within int64, `constant` as long as `inputs` (or empty: none is), and a valid program over at most the inputs there are.
+// The operand counts are the family's: `inputs` at least `min_inputs`, outputs exactly one.
+Status check_operands(const Problem& problem, Family family, size_t min_inputs);
+// Every epilogue operand (inputs[main_operands ..]) broadcasts to the output, and the program takes exactly those.
+Status check_epilogue(const Problem& problem, size_t main_operands);
+
 }  // namespace flywheel::kernels
