@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runtime's Engine: a mapped engine file, its plan, and the tactics that its steps name. Immutable after open(); any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/cpu_info.h"
+#include "engine/engine_file.h"
+#include "flywheel/engine.h"
+#include "kernels/tactic.h"
+
+namespace flywheel::runtime {
+
+class EngineImpl final : public Engine {
+ public:
+  static Result<std::shared_ptr<EngineImpl>> open(const std::string& path);
+  // From a plan and weights in memory: constant folding, calibration, tests. `weights` is kept.
+  static Result<std::shared_ptr<EngineImpl>> from_plan(engine::Plan plan, std::vector<std::byte> weights);
+
+  std::string_view name() const override { return plan_.name; }
+  std::span<const TensorInfo> inputs() const override { return inputs_; }
+  std::span<const TensorInfo> outputs() const override { return outputs_; }
+  std::span<const StepInfo> steps() const override { return steps_; }
+  EngineMemory memory() const override { return memory_; }
+  std::span<const std::pair<int64_t, double>> latency_curve() const override { return plan_.latency_curve; }
+  uint64_t model_hash() const override { return plan_.model_hash; }
+  std::string_view build_record() const override { return plan_.build_record; }
+  Result<std::unique_ptr<ExecutionContext>> create_context(const ContextOptions& options) const override;
+
+  const engine::Plan& plan() const { return plan_; }
+  std::span<const std::byte> weights() const { return weights_; }
+  const Machine& machine() const { return machine_; }
+  const kernels::Tactic& tactic(size_t step) const { return *tactics_[step]; }
+
+ private:
+  EngineImpl() = default;
+  Status prepare();
+
+  Machine machine_;
+  MappedFile file_;
+  AlignedBuffer owned_weights_;
+  std::span<const std::byte> weights_;
+  engine::Plan plan_;
+  std::vector<const kernels::Tactic*> tactics_;  // one a step
+  std::vector<TensorInfo> inputs_, outputs_;
+  std::vector<StepInfo> steps_;
+  EngineMemory memory_;
+};
+
+}  // namespace flywheel::runtime
