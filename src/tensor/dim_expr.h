@@ -2,6 +2,7 @@
 // Symbolic extents: integer expressions over named symbols such as `batch`. Kept in a canonical form (a sum of products
 // of atoms), so that equal expressions compare equal: batch*seq*768 / (batch*12*64) simplifies, and shape arithmetic in
 // a model (Shape, Gather, Concat, Reshape) folds at build time. Immutable values; cheap to copy; any thread.
+// Symbols are extents, so never negative: simplification relies on it (max(n + 1, 0) is n + 1).
 #pragma once
 
 #include <cstdint>
@@ -26,12 +27,18 @@ class DimExpr {
   std::optional<int64_t> constant() const;
   bool is_symbol() const;           // exactly one symbol, nothing else
   std::string symbol_name() const;  // REQUIRES: is_symbol()
+  // Arithmetic overflowed, a constant 0 divides, or the expression outgrew its bound: prints as "floor(1 / 0)", absorbs
+  // whatever it is combined with, and evaluate() fails.
+  bool is_undefined() const;
+  // Bounds that hold for all nonnegative values of the symbols; nullopt when none is known.
+  std::optional<int64_t> lower_bound() const;
+  std::optional<int64_t> upper_bound() const;
 
   friend DimExpr operator+(const DimExpr& a, const DimExpr& b);
   friend DimExpr operator-(const DimExpr& a, const DimExpr& b);
   friend DimExpr operator*(const DimExpr& a, const DimExpr& b);
-  // Floor division and its remainder (sign of the divisor); exact where the canonical form shows it. Dividing by the
-  // constant 0 gives an expression whose evaluation fails.
+  // Floor division and its remainder (sign of the divisor); exact where the canonical form shows it, which takes
+  // divisors to be nonzero: n/n is 1. Dividing by the constant 0 gives an expression whose evaluation fails.
   static DimExpr floor_div(const DimExpr& a, const DimExpr& b);
   static DimExpr mod(const DimExpr& a, const DimExpr& b);
   static DimExpr min(const DimExpr& a, const DimExpr& b);
@@ -48,7 +55,8 @@ class DimExpr {
   DimExpr substitute(const std::map<std::string, DimExpr, std::less<>>& values) const;
   std::vector<std::string> symbols() const;  // sorted, unique
 
-  // Text form, e.g. "batch*seq + 1", "floor(batch / 2)", "min(a, 3)"; parse() reads it back to an equal expression.
+  // Text form, e.g. "batch*seq + 1", "floor((batch + 1) / 2)", "min(a, 3)", "mod(a, 4)"; parse() reads it back to an
+  // equal expression. A symbol that is no identifier is quoted: 'batch size'.
   std::string to_string() const;
   static Result<DimExpr> parse(std::string_view text);
 
