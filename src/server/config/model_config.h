@@ -95,7 +95,8 @@ struct ModelConfig {
   std::string backend;
   std::string default_model_filename;  // empty: model.engine, else model.onnx
   VersionPolicy version_policy;
-  int32_t max_batch_size = 0;  // 0: the model has no batch dimension that the server may use
+  int32_t max_batch_size = 0;         // 0: the model has no batch dimension that the server may use
+  bool max_batch_size_given = false;  // the text has it, even as 0; of interest until completion only
   std::vector<TensorConfig> inputs;
   std::vector<TensorConfig> outputs;
   std::optional<DynamicBatching> dynamic_batching;
