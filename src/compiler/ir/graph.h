@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler's graph: typed SSA over tensors with symbolic shapes. The importer builds it, passes rewrite it, lowering reads it.
+// The compiler's graph: typed SSA over tensors with symbolic shapes. The importer builds it, passes rewrite it,
+// lowering reads it.
 //
-// A Value is produced once: by a node, as a graph input, or as a constant. Nodes are kept in topological order. Everything is owned
-// by its Graph; pointers stay valid until the thing is erased. Not thread-safe.
+// A Value is produced once: by a node, as a graph input, or as a constant. Nodes are kept in topological order.
+// Everything is owned by its Graph; pointers stay valid until the thing is erased. Not thread-safe.
+//
+// Two dims that inference needs to be equal but cannot prove so (two symbols, say) become an entry of
+// Graph::assumptions, which lowering hands to the engine to test when shapes are bound.
 //
 // Layout: tensors are row-major as their shape says. The NHWC pass gives convolutions, pools and resizes the attribute
 // layout="NHWC" and makes layout changes explicit Transpose nodes; there is no hidden layout.
@@ -19,6 +23,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -33,7 +38,11 @@ namespace flywheel::ir {
 class Graph;
 class Node;
 
-// Immutable tensor data; copies share the bytes. `data` may point into a mapped file or a parsed message that it keeps alive.
+// Longer integer vectors are data, not shapes: Value::elements never holds more.
+inline constexpr int64_t kMaxKnownElements = 64;
+
+// Immutable tensor data; copies share the bytes. `data` may point into a mapped file or a parsed message that it keeps
+// alive.
 struct ConstTensor {
   DType dtype = DType::kFloat32;
   Dims dims;
@@ -54,8 +63,9 @@ struct ConstTensor {
   int64_t as_int(int64_t i) const;
 };
 
-using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
-                               std::vector<std::string>, SymShape, ConstTensor, kernels::Program, std::shared_ptr<Graph>>;
+using Attribute =
+    std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>,
+                 SymShape, ConstTensor, kernels::Program, std::shared_ptr<Graph>>;
 
 class Value {
  public:
@@ -63,8 +73,8 @@ class Value {
   DType dtype = DType::kFloat32;
   SymShape shape;
   std::optional<ConstTensor> constant;
-  // For small integer tensors (rank 0 or 1) whose elements are known as expressions of dims: what Shape, Gather, Concat ... of
-  // shapes give. Filled by shape inference. Constants have it implicitly: use known_elements().
+  // For small integer tensors (rank 0 or 1) whose elements are known as expressions of dims: what Shape, Gather, Concat
+  // ... of shapes give. Filled by shape inference. Constants have it implicitly: use known_elements().
   std::optional<std::vector<DimExpr>> elements;
 
   Node* producer() const { return producer_; }
@@ -90,17 +100,20 @@ class Value {
   Node* producer_ = nullptr;
   int producer_output_ = 0;
   int graph_output_count_ = 0;
+  Graph* graph_ = nullptr;
+  size_t slot_ = 0;  // in Graph::values_
   std::vector<Use> uses_;
 };
 
 class Node {
  public:
-  const std::string& op() const { return op_; }  // an entry of ops/op_list.inc
+  const std::string& op() const { return op_; }                  // an entry of ops/op_list.inc
   const std::vector<Value*>& inputs() const { return inputs_; }  // null: an optional input that is absent
   const std::vector<Value*>& outputs() const { return outputs_; }
   Value* input(size_t i) const { return i < inputs_.size() ? inputs_[i] : nullptr; }
   Value* output(size_t i = 0) const { return i < outputs_.size() ? outputs_[i] : nullptr; }
   std::map<std::string, Attribute, std::less<>> attributes;
+  Graph* graph() const { return graph_; }
   std::vector<std::string> sources;  // names of the ONNX nodes that this computes, in graph order
 
   template <class T>
@@ -118,6 +131,8 @@ class Node {
  private:
   friend class Graph;
   std::string op_;
+  Graph* graph_ = nullptr;
+  int64_t order_ = 0;  // ascends along the list
   std::vector<Value*> inputs_, outputs_;
   std::list<std::unique_ptr<Node>>::iterator position_;
 };
@@ -125,12 +140,19 @@ class Node {
 class Graph {
  public:
   Graph() = default;
+  ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
   std::string name = "graph";
-  // The outer graph's values that a subgraph may use are found by walking up.
+  // The outer graph's values that a subgraph may use are found by walking up. A subgraph belongs to one node's
+  // attribute and does not outlive its parent.
   Graph* parent = nullptr;
+
+  // Pairs of dims that must turn out equal at run time. assume() drops what is there already and what holds anyway.
+  const std::vector<std::pair<DimExpr, DimExpr>>& assumptions() const { return assumptions_; }
+  void assume(const DimExpr& a, const DimExpr& b);
+  void keep_assumptions(size_t count);  // forgets those after the first `count`
 
   // Values. Names are made unique by a suffix.
   Value* add_input(std::string_view name, DType dtype, SymShape shape);
@@ -140,10 +162,11 @@ class Graph {
   const std::vector<Value*>& outputs() const { return outputs_; }
   const std::vector<std::string>& output_names() const { return output_names_; }
   void replace_output(size_t i, Value* value);
-  Value* find_value(std::string_view name) const;  // null when absent
+  Value* find_value(std::string_view name) const;  // here or in a parent; null when absent
+  void rename(Value* value, std::string_view name);
 
-  // Nodes, in topological order. New nodes go at the end, or before `before`. Outputs are made with empty type and shape, to be
-  // filled by ops::infer(); their names derive from `output_names` or, when absent, from the op.
+  // Nodes, in topological order. New nodes go at the end, or before `before`. Outputs are made with empty type and
+  // shape, to be filled by ops::infer(); their names derive from `output_names` or, when absent, from the op.
   Node* add_node(std::string_view op, std::vector<Value*> inputs, int output_count, Node* before = nullptr,
                  std::vector<std::string> output_names = {});
   const std::list<std::unique_ptr<Node>>& nodes() const { return nodes_; }
@@ -151,7 +174,8 @@ class Graph {
 
   void set_input(Node* node, size_t operand, Value* value);  // grows the operand list when needed
   void remove_input(Node* node, size_t operand);
-  // All uses of `from`, graph outputs included, become uses of `to`. If `from` was a graph output, `to` carries it from now on.
+  // All uses of `from`, graph outputs included, become uses of `to`. If `from` was a graph output, `to` carries it from
+  // now on.
   void replace_uses(Value* from, Value* to);
   // REQUIRES: no output is used. Its outputs go with it.
   void erase(Node* node);
@@ -164,17 +188,30 @@ class Graph {
 
  private:
   Value* new_value(std::string_view wanted_name);
+  std::string unique_name(std::string_view wanted_name);
+  void delete_value(Value* value);
+  void renumber();
+  static void add_use(Value* value, Node* node, size_t operand);
+  static void drop_use(Value* value, Node* node, size_t operand);
+  bool is_own_use(const Value::Use& use) const { return use.node->graph_ == this; }
+  static bool use_before(const Value::Use& a, const Value::Use& b);
+
   std::list<std::unique_ptr<Node>> nodes_;
-  std::vector<std::unique_ptr<Value>> values_;
+  std::vector<std::unique_ptr<Value>> values_;  // erased ones leave a null, until delete_value() closes the gaps
+  size_t erased_values_ = 0;
   std::map<std::string, Value*, std::less<>> by_name_;
+  std::map<std::string, int64_t, std::less<>> next_suffix_;  // so that many equal names stay cheap
+  std::vector<std::pair<DimExpr, DimExpr>> assumptions_;
+  std::set<std::pair<DimExpr, DimExpr>> assumption_set_;
   std::vector<Value*> inputs_, outputs_;
   std::vector<std::string> output_names_;
 };
 
 template <class T>
 ConstTensor ConstTensor::from(DType dtype, Dims dims, std::span<const T> values) {
-  std::shared_ptr<std::byte> bytes(static_cast<std::byte*>(::operator new(values.size_bytes() + 1, std::align_val_t{64})),
-                                   [](std::byte* p) { ::operator delete(p, std::align_val_t{64}); });
+  std::shared_ptr<std::byte> bytes(
+      static_cast<std::byte*>(::operator new (values.size_bytes() + 1, std::align_val_t{64})),
+      [](std::byte* p) { ::operator delete (p, std::align_val_t{64}); });
   std::copy_n(reinterpret_cast<const std::byte*>(values.data()), values.size_bytes(), bytes.get());
   return {dtype, std::move(dims), std::move(bytes)};
 }
