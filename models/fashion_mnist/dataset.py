@@ -4,6 +4,7 @@
 Used by train.py and evaluate.py. Needs numpy only. An IDX file is a big-endian header (two zero bytes, a type code, the
 number of dimensions, then each dimension as an uint32) followed by the values; Fashion-MNIST has uint8 (code 8) only.
 """
+
 import gzip
 import struct
 from pathlib import Path
@@ -48,12 +49,15 @@ def load_split(directory, split):
     labels_path = directory / f"{split}-labels-idx1-ubyte.gz"
     for path in (images_path, labels_path):
         if not path.exists():
-            raise SystemExit(f"{path} does not exist; install it with `apt-get install dataset-fashion-mnist`, or pass "
-                             "the folder that holds Fashion-MNIST's four .gz files as --data")
+            raise SystemExit(
+                f"{path} does not exist; install it with `apt-get install dataset-fashion-mnist`, or pass "
+                "the folder that holds Fashion-MNIST's four .gz files as --data"
+            )
     images, labels = read_idx(images_path), read_idx(labels_path)
     if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != images.shape[:1]:
-        raise SystemExit(f"{directory}: images {images.shape} and labels {labels.shape} of {split}; "
-                         "expected [n,28,28] and [n]")
+        raise SystemExit(
+            f"{directory}: images {images.shape} and labels {labels.shape} of {split}; expected [n,28,28] and [n]"
+        )
     return images, labels
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of the bundled model, written once: as a list that train.py runs with JAX and that export() turns into ONNX.
+"""The network of the bundled model, written once: a list that train.py runs with JAX and export() turns into ONNX.
 
-Activations are named by number of the layer that made them, so that a residual Add can name its second operand. Every
-convolution is followed by a BatchNormalization that stays a node of its own in the ONNX file: folding it is the compiler's
-work. Parameters are a dict from ONNX initializer name to float32 array in ONNX's layout (convolutions are OIHW).
+Every convolution is followed by a BatchNormalization that stays a node of its own in the ONNX file, since folding it is
+the compiler's work. Parameters are a dict from ONNX initializer name to float32 array in ONNX's layout (OIHW).
 """
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -14,7 +14,7 @@ PIXEL_MEAN, PIXEL_STD = 72.94, 90.02
 BATCH_NORM_EPSILON = 1e-5
 CLASSES = 10
 
-# ("conv", name, kernel, in, out) is Conv + BatchNormalization; ("save",) remembers the activation for the next ("add", name).
+# ("conv", name, kernel, in, out) is Conv + BatchNormalization; ("save",) keeps its input for the next ("add", name).
 NETWORK = (
     ("conv", "stem", 3, 1, 24),
     ("relu", "stem"),
@@ -81,9 +81,20 @@ def export(parameters, path):
             kernel = layer[2]
             pad = kernel // 2
             weight = constant(f"{name}.weight", parameters[f"{name}.weight"])
-            x = node("Conv", f"{name}/conv", [x, weight], f"{name}.conv", kernel_shape=[kernel] * 2, pads=[pad] * 4,
-                     strides=[1, 1], dilations=[1, 1], group=1)
-            statistics = [constant(f"{name}.bn.{s}", parameters[f"{name}.bn.{s}"]) for s in ("scale", "bias", "mean", "var")]
+            x = node(
+                "Conv",
+                f"{name}/conv",
+                [x, weight],
+                f"{name}.conv",
+                kernel_shape=[kernel] * 2,
+                pads=[pad] * 4,
+                strides=[1, 1],
+                dilations=[1, 1],
+                group=1,
+            )
+            statistics = [
+                constant(f"{name}.bn.{s}", parameters[f"{name}.bn.{s}"]) for s in ("scale", "bias", "mean", "var")
+            ]
             x = node("BatchNormalization", f"{name}/bn", [x, *statistics], f"{name}.bn", epsilon=BATCH_NORM_EPSILON)
         elif kind == "relu":
             x = node("Relu", f"{name}/relu", [x], f"{name}.relu")
@@ -101,9 +112,17 @@ def export(parameters, path):
             bias = constant(f"{name}.bias", parameters[f"{name}.bias"])
             x = node("Gemm", f"{name}/gemm", [x, weight, bias], "logits", transB=1)
     graph = helper.make_graph(
-        nodes, "fashion_mnist", [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 28, 28])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])], initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
-                              producer_name="flywheel models/fashion_mnist/train.py")
+        nodes,
+        "fashion_mnist",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 28, 28])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])],
+        initializers,
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+        producer_name="flywheel models/fashion_mnist/train.py",
+    )
     onnx.checker.check_model(onnx.shape_inference.infer_shapes(model, strict_mode=True), full_check=True)
     onnx.save(model, path)

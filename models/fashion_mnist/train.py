@@ -4,8 +4,10 @@
 
 Run by hand, only to make the model anew: the demo and the tests use the committed file. Needs requirements.txt and the
 data (`apt-get install dataset-fashion-mnist`). The seed fixes the initial weights, the order of the images and their
-augmentation; JAX's sums differ between processors in the last bits, so another machine ends near, not at, the same weights.
+augmentation. JAX's sums differ between processors in the last bits, so another machine ends near the same weights, not
+at them.
 """
+
 import argparse
 import time
 from functools import partial
@@ -30,7 +32,7 @@ def convolve(x, weight):
     if inputs == 1:
         # XLA's convolution is several times slower than this matrix product when there is a single input channel.
         padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        patches = jnp.concatenate([padded[:, i:i + height, j:j + width] for i in range(3) for j in range(3)], -1)
+        patches = jnp.concatenate([padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)], -1)
         return (patches.reshape(-1, 9) @ weight.reshape(outputs, 9).T).reshape(batch, height, width, outputs)
     return lax.conv_general_dilated(x, weight, (1, 1), "SAME", dimension_numbers=("NHWC", "OIHW", "NHWC"))
 
@@ -99,25 +101,37 @@ def as_batch(images):
 
 def accuracy_of(trained, running, images, labels, batch=500):
     predict = jax.jit(lambda image: forward(trained, running, image, training=False)[0].argmax(-1))
-    hits = sum(int((predict(as_batch(images[i:i + batch])) == labels[i:i + batch]).sum())
-               for i in range(0, len(images), batch))
+    hits = sum(
+        int((predict(as_batch(images[i : i + batch])) == labels[i : i + batch]).sum())
+        for i in range(0, len(images), batch)
+    )
     return hits / len(images)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--data", default=dataset.DEFAULT_DIR, help="folder with Fashion-MNIST's four .gz files")
     parser.add_argument("--out", default=str(dataset.HERE / "model.onnx"), help="ONNX file to write")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training images")
     parser.add_argument("--batch", type=int, default=128, help="images a step")
-    parser.add_argument("--learning-rate", type=float, default=0.1, help="peak; one epoch of warm-up, then a cosine to 0")
+    parser.add_argument(
+        "--learning-rate", type=float, default=0.1, help="peak; one epoch of warm-up, then a cosine to 0"
+    )
     parser.add_argument("--weight-decay", type=float, default=5e-4, help="on convolution and Gemm weights only")
-    parser.add_argument("--label-smoothing", type=float, default=0.05, help="share of the target spread over all classes")
+    parser.add_argument(
+        "--label-smoothing", type=float, default=0.05, help="share of the target spread over all classes"
+    )
     parser.add_argument("--shift", type=int, default=2, help="largest shift of an image in pixels")
     parser.add_argument("--seed", type=int, default=2017, help="of weights, order and augmentation")
-    parser.add_argument("--validation", type=int, default=0,
-                        help="hold out this many training images and report on them in place of the test split; use it to "
-                        "choose settings, and the test split only to report")
+    parser.add_argument(
+        "--validation",
+        type=int,
+        default=0,
+        help="hold out this many training images and report on them in place of the test split; use it to "
+        "choose settings, and the test split only to report",
+    )
     args = parser.parse_args()
     for name in ("epochs", "batch"):
         if getattr(args, name) < 1:
@@ -132,8 +146,8 @@ def main():
     if not 0 <= args.validation <= len(images) - args.batch:
         parser.error(f"--validation is {args.validation}; it must leave a batch of the {len(images)} training images")
     if args.validation:
-        held_out, split = (images[-args.validation:], labels[-args.validation:]), "validation"
-        images, labels = images[:-args.validation], labels[:-args.validation]
+        held_out, split = (images[-args.validation :], labels[-args.validation :]), "validation"
+        images, labels = images[: -args.validation], labels[: -args.validation]
     else:
         held_out, split = dataset.load_split(args.data, "t10k"), "test"
 
@@ -143,7 +157,8 @@ def main():
     schedule = optax.warmup_cosine_decay_schedule(0, args.learning_rate, steps, max(args.epochs, 2) * steps)
     optimizer = optax.chain(
         optax.add_decayed_weights(args.weight_decay, mask=lambda p: {k: k.endswith(".weight") for k in p}),
-        optax.sgd(schedule, momentum=0.9, nesterov=True))
+        optax.sgd(schedule, momentum=0.9, nesterov=True),
+    )
     state, step = optimizer.init(trained), make_step(optimizer, args.label_smoothing)
 
     print(f"{sum(a.size for a in trained.values())} parameters, {len(images)} images, {args.epochs} epochs", flush=True)
@@ -152,13 +167,16 @@ def main():
         order = rng.permutation(len(images))
         losses, accuracies = [], []
         for i in range(steps):
-            chosen = order[i * args.batch:(i + 1) * args.batch]
+            chosen = order[i * args.batch : (i + 1) * args.batch]
             batch = as_batch(augment(images[chosen], rng, args.shift))
             trained, running, state, loss, accuracy = step(trained, running, state, batch, labels[chosen])
             losses.append(loss)
             accuracies.append(accuracy)
-        print(f"epoch {epoch + 1}/{args.epochs}: loss {np.mean(losses):.4f}, training accuracy {np.mean(accuracies):.2%}, "
-              f"{time.monotonic() - start:.0f} s", flush=True)
+        print(
+            f"epoch {epoch + 1}/{args.epochs}: loss {np.mean(losses):.4f}, "
+            f"training accuracy {np.mean(accuracies):.2%}, {time.monotonic() - start:.0f} s",
+            flush=True,
+        )
 
     print(f"{split} accuracy: {accuracy_of(trained, running, *held_out):.2%} of {len(held_out[1])} images")
     network.export({k: np.asarray(v) for k, v in (trained | running).items()}, args.out)
