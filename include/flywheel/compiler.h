@@ -30,7 +30,7 @@ struct BuildOptions {
   bool tune = true;                 // false: heuristics only, deterministic without a cache
   std::string dump_passes_dir;      // "" = none. The graph's text after each pass that changed it
   std::vector<std::string> disabled_passes;
-  bool keep_intermediates = false;  // for verification: fusions stay, but buffers are not reused
+  bool reference_kernels = false;   // each family's reference kernel; slow, for verification
   // Called with (phase, done, total); returning false cancels the build (kCancelled).
   std::function<bool(std::string_view phase, int done, int total)> progress;
 };
