@@ -31,7 +31,9 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
 Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes, const char* what) {
   AlignedBuffer buffer;
   if (size_bytes == 0) return buffer;
-  auto refused = [&] { return out_of_memory(fmt::format("{} needs {} bytes, which the system did not give", what, size_bytes)); };
+  auto refused = [&] {
+    return out_of_memory(fmt::format("{} needs {} bytes, which the system did not give", what, size_bytes));
+  };
   if (size_bytes > std::numeric_limits<size_t>::max() / 2) return refused();
   const bool huge = size_bytes >= kHugePageBytes;
   const size_t granule = huge ? kHugePageBytes : kPageBytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An owned block of memory for tensors: arenas, packed weights, staging buffers. 64-byte aligned; blocks of 2 MB and more
-// ask the kernel for huge pages, since NHWC strides of several KB miss the TLB otherwise.
-// Not thread-safe to move; the bytes are the owner's business.
+// An owned block of memory for tensors: arenas, packed weights, staging buffers. 64-byte aligned; blocks of 2 MB and
+// more ask the kernel for huge pages, since NHWC strides of several KB miss the TLB otherwise. Not thread-safe to move;
+// the bytes are the owner's business.
 #pragma once
 
 #include <cstddef>

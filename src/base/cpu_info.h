@@ -14,11 +14,11 @@ namespace flywheel {
 // Instruction sets, weakest first: a machine that has one has all those before it.
 enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
 
-std::string_view isa_name(Isa isa);             // "portable", "avx2", "avx512"
-Result<Isa> parse_isa(std::string_view name);   // refuses other names, listing the known ones
+std::string_view isa_name(Isa isa);            // "portable", "avx2", "avx512"
+Result<Isa> parse_isa(std::string_view name);  // refuses other names, listing the known ones
 
 struct Machine {
-  Isa isa = Isa::kPortable;     // the best that kernels may use (after FLYWHEEL_ISA)
+  Isa isa = Isa::kPortable;  // the best that kernels may use (after FLYWHEEL_ISA)
   Isa hardware_isa = Isa::kPortable;
   int cores = 1;                // cores this process may run on: affinity mask and cgroup quota
   int64_t l1_bytes = 32 << 10;  // data cache a core

@@ -23,7 +23,8 @@ void log_line(LogLevel level, std::string_view text) {
   gmtime_r(&now.tv_sec, &utc);
   char stamp[32];
   strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
-  std::string line = fmt::format("{}.{:03d}Z {} {}\n", stamp, now.tv_nsec / 1000000, kNames[static_cast<int>(level)], text);
+  std::string line =
+      fmt::format("{}.{:03d}Z {} {}\n", stamp, now.tv_nsec / 1000000, kNames[static_cast<int>(level)], text);
   // One write call keeps lines whole when several threads log at once; a failed write has nowhere to be reported.
   [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -91,7 +91,8 @@ Status write_file_atomically(const std::string& path, std::span<const std::byte>
 Result<std::string> read_text_file(const std::string& path, size_t limit_bytes) {
   FW_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
   if (file.bytes().size() > limit_bytes) {
-    return invalid_argument(fmt::format("'{}' has {} bytes; at most {} are accepted", path, file.bytes().size(), limit_bytes));
+    return invalid_argument(
+        fmt::format("'{}' has {} bytes; at most {} are accepted", path, file.bytes().size(), limit_bytes));
   }
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }

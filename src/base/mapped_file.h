@@ -27,7 +27,8 @@ class MappedFile {
   size_t size_bytes_ = 0;
 };
 
-// Writes beside `path` and renames over it, so that a reader sees the old file or the whole new one, also after a crash.
+// Writes beside `path` and renames over it, so that a reader sees the old file or the whole new one, also after a
+// crash.
 Status write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
 Result<std::string> read_text_file(const std::string& path, size_t limit_bytes);
 

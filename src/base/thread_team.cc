@@ -2,8 +2,12 @@
 #include "base/thread_team.h"
 
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <climits>
 #include <system_error>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -41,8 +45,9 @@ Result<std::unique_ptr<ThreadTeam>> ThreadTeam::create(int size) {
       team->threads_.emplace_back([raw = team.get(), rank] { raw->member_loop(rank); });
     }
   } catch (const std::system_error& error) {
-    return out_of_memory(fmt::format("could not start {} threads: {}; ask for fewer threads or raise the limit (ulimit -u)",
-                                     size - 1, error.what()));
+    return out_of_memory(
+        fmt::format("could not start {} threads: {}; ask for fewer threads or raise the limit (ulimit -u)", size - 1,
+                    error.what()));
   }
   return team;
 }
@@ -51,11 +56,7 @@ ThreadTeam::ThreadTeam(int size) : size_(size) {}
 
 ThreadTeam::~ThreadTeam() {
   stopping_.store(true);
-  generation_.value.fetch_add(1);
-  {
-    std::lock_guard lock(park_mutex_);
-    wake_.notify_all();
-  }
+  wake_members();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -65,16 +66,10 @@ void ThreadTeam::run_erased(Entry entry, const void* context) {
     entry(context, self);
     return;
   }
-  std::lock_guard run_lock(run_mutex_);
   entry_ = entry;
   context_ = context;
   finished_.value.store(0, std::memory_order_relaxed);
-  // seq_cst on both sides: either a member that is about to park sees the new generation, or we see it parked.
-  generation_.value.fetch_add(1, std::memory_order_seq_cst);
-  if (parked_.value.load(std::memory_order_seq_cst) > 0) {
-    std::lock_guard lock(park_mutex_);
-    wake_.notify_all();
-  }
+  wake_members();
   Worker self(this, 0, size_);
   entry(context, self);
   const auto others = static_cast<uint32_t>(size_ - 1);
@@ -84,6 +79,14 @@ void ThreadTeam::run_erased(Entry entry, const void* context) {
       std::this_thread::yield();
       spins = 0;
     }
+  }
+}
+
+void ThreadTeam::wake_members() {
+  // seq_cst on both sides: either a member that is about to park sees the new generation, or we see it parked.
+  generation_.value.fetch_add(1, std::memory_order_seq_cst);
+  if (parked_.value.load(std::memory_order_seq_cst) > 0) {
+    syscall(SYS_futex, &generation_.value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
   }
 }
 
@@ -97,9 +100,11 @@ void ThreadTeam::member_loop(int rank) {
       ++spins;
     }
     if (generation_.value.load(std::memory_order_acquire) == seen) {
-      std::unique_lock lock(park_mutex_);
       parked_.value.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] { return generation_.value.load(std::memory_order_seq_cst) != seen; });
+      // The futex sleeps only if the generation is still the one seen; a wake-up without a new generation sleeps again.
+      while (generation_.value.load(std::memory_order_seq_cst) == seen) {
+        syscall(SYS_futex, &generation_.value, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+      }
       parked_.value.fetch_sub(1, std::memory_order_relaxed);
     }
     seen = generation_.value.load(std::memory_order_acquire);

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A team of threads that runs one function on all of its members at once (SPMD). Whole models run inside one call: each
 // step ends with Worker::barrier(), which spins (a crossing costs well under a microsecond; a futex costs 15), and idle
-// members park after a short spin so that an idle server uses no CPU.
-// Owned by an execution context or shared by several. run() may be called from any thread; calls exclude each other.
+// members park on a futex after a short spin so that an idle server uses no CPU. No mutex anywhere.
+// Owned by an execution context. run() may be called from any thread, one call at a time.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -26,7 +24,8 @@ class Worker {
   int size() const { return size_; }
   // Returns when every member has called it. Writes before it are seen by all after it.
   void barrier();
-  // This member's part [begin, end) of `count` equal pieces of work; contiguous, in rank order, differing by one at most.
+  // This member's part [begin, end) of `count` equal pieces of work; contiguous, in rank order, differing by one at
+  // most.
   struct Range {
     int64_t begin, end;
   };
@@ -51,7 +50,8 @@ class ThreadTeam {
 
   int size() const { return size_; }
 
-  // Calls body(worker) on every member and returns when all are done. Allocates nothing. `body` must not throw.
+  // Calls body(worker) on every member and returns when all are done. Allocates nothing, locks nothing. `body` must not
+  // throw. REQUIRES: no other run() of this team is in progress.
   template <class Body>
   void run(const Body& body) {
     run_erased([](const void* context, Worker& worker) { (*static_cast<const Body*>(context))(worker); }, &body);
@@ -63,6 +63,7 @@ class ThreadTeam {
   explicit ThreadTeam(int size);
   void run_erased(Entry entry, const void* context);
   void member_loop(int rank);
+  void wake_members();
   void cross_barrier();
 
   struct alignas(64) Line {
@@ -73,13 +74,10 @@ class ThreadTeam {
   Line finished_;         // members that have left the current run
   Line barrier_arrived_;  // members that have reached the current barrier
   Line barrier_phase_;    // a new value opens the barrier
-  Line parked_;           // members asleep on wake_
+  Line parked_;           // members asleep on generation_
   std::atomic<bool> stopping_{false};
   Entry entry_ = nullptr;
   const void* context_ = nullptr;
-  std::mutex run_mutex_;  // one run at a time
-  std::mutex park_mutex_;
-  std::condition_variable wake_;
   std::vector<std::thread> threads_;
 };
 

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/aligned_buffer.h"
+#include "base/cpu_info.h"
+#include "base/mapped_file.h"
+
+namespace flywheel {
+namespace {
+
+std::string temp_path(const std::string& name) {
+  return (std::filesystem::temp_directory_path() / ("fw_base_" + std::to_string(getpid()) + "_" + name)).string();
+}
+
+TEST(Status, ContextKeepsTheCode) {
+  const Status status = not_found("x").with_context("loading");
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_EQ(status.to_string(), "not found: loading: x");
+  EXPECT_TRUE(Status::ok().with_context("loading").is_ok());
+}
+
+TEST(AlignedBuffer, IsAlignedAndZeroed) {
+  for (size_t size : {size_t{1}, size_t{4096}, size_t{5} << 20}) {
+    auto buffer = AlignedBuffer::allocate(size, "a test");
+    ASSERT_TRUE(buffer.is_ok());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % kBufferAlignment, 0U);
+    EXPECT_EQ(buffer->size_bytes(), size);
+    EXPECT_EQ(buffer->data()[0], std::byte{0});
+    EXPECT_EQ(buffer->data()[size - 1], std::byte{0});
+  }
+}
+
+TEST(AlignedBuffer, RefusesWhatTheSystemCannotGive) {
+  auto buffer = AlignedBuffer::allocate(size_t{1} << 60, "the test arena");
+  ASSERT_FALSE(buffer.is_ok());
+  EXPECT_EQ(buffer.status().code(), Code::kOutOfMemory);
+  EXPECT_NE(buffer.status().message().find("the test arena needs 1152921504606846976 bytes"), std::string::npos);
+}
+
+TEST(MappedFile, WritesAtomicallyAndReadsBack) {
+  const std::string path = temp_path("file");
+  const std::string text = "hello";
+  ASSERT_TRUE(write_file_atomically(path, std::as_bytes(std::span(text.data(), text.size()))).is_ok());
+  auto back = read_text_file(path, 100);
+  ASSERT_TRUE(back.is_ok());
+  EXPECT_EQ(*back, text);
+  EXPECT_EQ(read_text_file(path, 4).status().code(), Code::kInvalidArgument);
+  std::filesystem::remove(path);
+}
+
+TEST(MappedFile, NamesWhatCannotBeOpened) {
+  EXPECT_EQ(MappedFile::open("/no/such/file").status().code(), Code::kNotFound);
+  EXPECT_EQ(MappedFile::open("/tmp").status().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(write_file_atomically("/no/such/folder/file", {}).is_ok());
+}
+
+TEST(Machine, IsaCanBeLoweredButNotRaised) {
+  auto plain = detect_machine();
+  ASSERT_TRUE(plain.is_ok());
+  const char* before = std::getenv("FLYWHEEL_ISA");
+  const std::string saved = before == nullptr ? "" : before;
+  setenv("FLYWHEEL_ISA", "portable", 1);
+  auto lowered = detect_machine();
+  ASSERT_TRUE(lowered.is_ok());
+  EXPECT_EQ(lowered->isa, Isa::kPortable);
+  EXPECT_EQ(lowered->hardware_isa, plain->hardware_isa);
+  setenv("FLYWHEEL_ISA", "sse9", 1);
+  auto unknown = detect_machine();
+  ASSERT_FALSE(unknown.is_ok());
+  EXPECT_NE(unknown.status().message().find("unknown instruction set 'sse9'"), std::string::npos);
+  if (saved.empty()) {
+    unsetenv("FLYWHEEL_ISA");
+  } else {
+    setenv("FLYWHEEL_ISA", saved.c_str(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace flywheel
