@@ -46,9 +46,9 @@ struct StepInfo {
 };
 
 struct EngineMemory {
-  uint64_t weights_bytes = 0;      // mapped, shared by all contexts
-  uint64_t arena_bytes = 0;        // each context, at the profile's max
-  uint64_t workspace_bytes = 0;    // each context, kernels' scratch at the profile's max (for the default thread count)
+  uint64_t weights_bytes = 0;    // mapped, shared by all contexts
+  uint64_t arena_bytes = 0;      // each context, at the profile's max
+  uint64_t workspace_bytes = 0;  // each context, kernels' scratch at the profile's max (for the default thread count)
 };
 
 struct ContextOptions {
@@ -57,8 +57,8 @@ struct ContextOptions {
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  // Maps and checks the file. kNotFound; kCorrupt (magic, checksum, truncation, an offset out of bounds); kIncompatible (format
-  // version, device, instruction set: with found and needed).
+  // Maps and checks the file. kNotFound; kCorrupt (magic, checksum, truncation, an offset out of bounds); kIncompatible
+  // (format version, device, instruction set: with found and needed).
   static Result<std::shared_ptr<Engine>> load(const std::string& path);
   // Would it run here? The same refusals, reading only the header. Nothing is loaded.
   static Status check(const std::string& path);
@@ -93,21 +93,22 @@ class ExecutionContext {
   Status set_shape(int input, std::initializer_list<int64_t> dims) {
     return set_shape(input, std::span<const int64_t>(dims.begin(), dims.size()));
   }
-  // Binds all steps for the current shapes: microseconds to milliseconds for new ones, nothing for recently used ones. run() does
-  // it when needed; call it to pay beforehand. kInvalidArgument when the inputs' shapes contradict each other.
+  // Binds all steps for the current shapes: microseconds to milliseconds for new ones, nothing for recently used ones.
+  // run() does it when needed; call it to pay beforehand. kInvalidArgument when the inputs' shapes contradict each
+  // other.
   virtual Status bind() = 0;
   virtual std::span<const int64_t> input_dims(int input) const = 0;
   // REQUIRES: bind() succeeded since the last set_shape.
   virtual std::span<const int64_t> output_dims(int output) const = 0;
   virtual uint64_t output_bytes(int output) const = 0;
 
-  // Runs on contiguous row-major host arrays of the current shapes, one pointer each in engine order. Blocks until outputs are
-  // complete. After the first call for a shape it neither allocates nor takes a lock of the process's.
+  // Runs on contiguous row-major host arrays of the current shapes, one pointer each in engine order. Blocks until
+  // outputs are complete. After the first call for a shape it neither allocates nor takes a lock of the process's.
   // kInvalidArgument when data is bad in a way only the data shows (an index out of range): names the step.
   virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
 
-  // The same without blocking: runs on a thread of the context, then calls `done`. One at a time: kUnavailable while one is in
-  // flight. The arrays must stay valid until then.
+  // The same without blocking: runs on a thread of the context, then calls `done`. One at a time: kUnavailable while
+  // one is in flight. The arrays must stay valid until then.
   virtual Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs,
                          std::function<void(Status)> done) = 0;
   // Blocks until nothing is in flight.

@@ -16,17 +16,17 @@ namespace flywheel {
 // What the caller should do differs by code, so codes are never merged.
 enum class Code : uint8_t {
   kOk = 0,
-  kInvalidArgument,  // the input is wrong: fix it as the message says
-  kNotFound,         // the named file, model, tensor or version does not exist
-  kUnsupported,      // valid, but Flywheel cannot do it: the message names what and the way round
-  kIncompatible,     // an engine file that this machine or version cannot run: rebuild it
-  kCorrupt,          // a damaged or hostile file
-  kOutOfMemory,      // needed and available bytes are in the message
-  kUnavailable,      // try again later: overloaded, stopping, not ready
-  kDeadlineExceeded, // the request's time ran out before it was executed
-  kCancelled,        // the caller gave up
-  kAlreadyExists,    // the name is taken
-  kInternal,         // a fault of Flywheel's own: please report it
+  kInvalidArgument,   // the input is wrong: fix it as the message says
+  kNotFound,          // the named file, model, tensor or version does not exist
+  kUnsupported,       // valid, but Flywheel cannot do it: the message names what and the way round
+  kIncompatible,      // an engine file that this machine or version cannot run: rebuild it
+  kCorrupt,           // a damaged or hostile file
+  kOutOfMemory,       // needed and available bytes are in the message
+  kUnavailable,       // try again later: overloaded, stopping, not ready
+  kDeadlineExceeded,  // the request's time ran out before it was executed
+  kCancelled,         // the caller gave up
+  kAlreadyExists,     // the name is taken
+  kInternal,          // a fault of Flywheel's own: please report it
 };
 
 // The code's name as users see it, e.g. "invalid argument".
@@ -94,8 +94,8 @@ class [[nodiscard]] Result {
 #define FW_CONCAT_INNER(a, b) a##b
 #define FW_CONCAT(a, b) FW_CONCAT_INNER(a, b)
 // Returns the status from the enclosing function when `expr` is not OK.
-#define FW_RETURN_IF_ERROR(expr)                          \
-  do {                                                    \
+#define FW_RETURN_IF_ERROR(expr)                                                     \
+  do {                                                                               \
     if (::flywheel::Status fw_status = (expr); !fw_status.is_ok()) return fw_status; \
   } while (0)
 // FW_ASSIGN_OR_RETURN(auto x, f()): x = value of f(), or returns its status.

@@ -36,20 +36,24 @@ std::string json_string(std::string_view text) {
 }
 
 // What `inspect` shows. Nothing that differs between two builds of the same model with the same timings.
-std::string build_record(const Machine& machine, int threads, const BuildOptions& options, const onnx_import::ImportedModel& model,
-                         const std::vector<passes::PassTime>& pass_times, const std::vector<passes::Remark>& remarks) {
+std::string build_record(const Machine& machine, int threads, const BuildOptions& options,
+                         const onnx_import::ImportedModel& model, const std::vector<passes::PassTime>& pass_times,
+                         const std::vector<passes::Remark>& remarks) {
   std::vector<std::string> pass_names, remark_texts;
   for (const passes::PassTime& pass : pass_times) {
     if (pass.changed) pass_names.push_back(json_string(pass.name));
   }
   for (const passes::Remark& remark : remarks) {
-    remark_texts.push_back(fmt::format("{{\"pass\": {}, \"node\": {}, \"reason\": {}}}", json_string(remark.pass), json_string(remark.node),
-                                       json_string(remark.reason)));
+    remark_texts.push_back(fmt::format("{{\"pass\": {}, \"node\": {}, \"reason\": {}}}", json_string(remark.pass),
+                                       json_string(remark.node), json_string(remark.reason)));
   }
-  return fmt::format("{{\"machine\": {}, \"isa\": {}, \"threads\": {}, \"tuned\": {}, \"producer\": {}, \"opset\": {}, \"onnx_nodes\": {}, "
-                     "\"passes\": [{}], \"remarks\": [{}]}}",
-                     json_string(machine.cpu_name), json_string(isa_name(machine.isa)), threads, options.tune && !options.reference_kernels,
-                     json_string(model.producer), model.opset, model.node_count, fmt::join(pass_names, ", "), fmt::join(remark_texts, ", "));
+  return fmt::format(
+      "{{\"machine\": {}, \"isa\": {}, \"threads\": {}, \"tuned\": {}, \"producer\": {}, \"opset\": {}, "
+      "\"onnx_nodes\": {}, "
+      "\"passes\": [{}], \"remarks\": [{}]}}",
+      json_string(machine.cpu_name), json_string(isa_name(machine.isa)), threads,
+      options.tune && !options.reference_kernels, json_string(model.producer), model.opset, model.node_count,
+      fmt::join(pass_names, ", "), fmt::join(remark_texts, ", "));
 }
 
 class Builder {
@@ -72,7 +76,8 @@ class Builder {
     FW_ASSIGN_OR_RETURN(lower::LoweredGraph lowered, lower::lower(*model_.graph));
     FW_ASSIGN_OR_RETURN(std::vector<lower::TacticChoice> choices, choose_tactics(lowered, symbols));
     FW_RETURN_IF_ERROR(report_progress("pack", 0, 1));
-    FW_ASSIGN_OR_RETURN(lower::Assembled assembled, lower::assemble(lowered, choices, symbols, profile, threads_, machine_));
+    FW_ASSIGN_OR_RETURN(lower::Assembled assembled,
+                        lower::assemble(lowered, choices, symbols, profile, threads_, machine_));
     assembled.plan.model_hash = model_.hash;
     assembled.plan.build_record = build_record(machine_, threads_, options_, model_, pass_times_, remarks_);
     if (measuring()) {
@@ -98,7 +103,8 @@ class Builder {
   bool measuring() const { return options_.tune && !options_.reference_kernels && !cross_; }
 
   Status report_progress(std::string_view phase, int done, int total) const {
-    if (options_.progress && !options_.progress(phase, done, total)) return {Code::kCancelled, "the build was cancelled"};
+    if (options_.progress && !options_.progress(phase, done, total))
+      return {Code::kCancelled, "the build was cancelled"};
     return Status::ok();
   }
 
@@ -113,7 +119,8 @@ class Builder {
       cross_ = isa > machine_.hardware_isa;
       machine_.isa = isa;
     }
-    if (options_.threads < 0 || options_.threads > 1024) return invalid_argument(fmt::format("{} threads: expected 0 to 1024", options_.threads));
+    if (options_.threads < 0 || options_.threads > 1024)
+      return invalid_argument(fmt::format("{} threads: expected 0 to 1024", options_.threads));
     threads_ = options_.threads == 0 ? machine_.cores : options_.threads;
     return Status::ok();
   }
@@ -130,16 +137,19 @@ class Builder {
     return Status::ok();
   }
 
-  Result<std::vector<lower::TacticChoice>> choose_tactics(const lower::LoweredGraph& lowered, const lower::SymbolTable& symbols) {
+  Result<std::vector<lower::TacticChoice>> choose_tactics(const lower::LoweredGraph& lowered,
+                                                          const lower::SymbolTable& symbols) {
     int64_t weights_bytes = 0;
     for (const lower::StepDraft& step : lowered.steps) {
-      for (const ir::ConstTensor* constant : step.constants) weights_bytes += constant == nullptr ? 0 : static_cast<int64_t>(constant->size_bytes());
+      for (const ir::ConstTensor* constant : step.constants)
+        weights_bytes += constant == nullptr ? 0 : static_cast<int64_t>(constant->size_bytes());
     }
     tune::TunerOptions tuner_options;
     tuner_options.measure = measuring();
     tuner_options.time_budget_s = options_.time_budget_s;
     tuner_options.cold_weights = weights_bytes > machine_.l3_bytes;
-    FW_ASSIGN_OR_RETURN(std::unique_ptr<tune::Tuner> tuner, tune::Tuner::create(machine_, threads_, tuner_options, &cache_));
+    FW_ASSIGN_OR_RETURN(std::unique_ptr<tune::Tuner> tuner,
+                        tune::Tuner::create(machine_, threads_, tuner_options, &cache_));
     std::vector<lower::TacticChoice> choices;
     const int total = static_cast<int>(lowered.steps.size());
     for (const lower::StepDraft& step : lowered.steps) {
@@ -150,7 +160,8 @@ class Builder {
         continue;
       }
       std::vector<const void*> constants;
-      for (const ir::ConstTensor* constant : step.constants) constants.push_back(constant == nullptr ? nullptr : constant->data.get());
+      for (const ir::ConstTensor* constant : step.constants)
+        constants.push_back(constant == nullptr ? nullptr : constant->data.get());
       Result<tune::Choice> choice = tuner->choose(problem, constants);
       if (!choice.is_ok()) return choice.status().with_context(fmt::format("step '{}'", step.name));
       choices.push_back({choice->tactic, choice->ms});
@@ -164,11 +175,12 @@ class Builder {
     std::string& text = report_.summary;
     for (const std::string& note : report_.notes) text += note + "\n";
     for (const auto& [name, shape] : profile) text += fmt::format("profile  {}\n", profile_to_string(name, shape));
-    text += fmt::format("graph    {} ONNX nodes became {} steps; {} timed, {} of those from the timing cache\n", report_.onnx_nodes, report_.steps,
-                        report_.tuned, report_.from_cache);
-    text += fmt::format("memory   {:.1f} MB weights, {:.1f} MB arena and {:.1f} MB workspace a context at the profile's maximum\n",
-                        static_cast<double>(assembled.weights.size()) / 1e6, static_cast<double>(assembled.plan.arena_bytes) / 1e6,
-                        static_cast<double>(assembled.plan.workspace_bytes) / 1e6);
+    text += fmt::format("graph    {} ONNX nodes became {} steps; {} timed, {} of those from the timing cache\n",
+                        report_.onnx_nodes, report_.steps, report_.tuned, report_.from_cache);
+    text += fmt::format(
+        "memory   {:.1f} MB weights, {:.1f} MB arena and {:.1f} MB workspace a context at the profile's maximum\n",
+        static_cast<double>(assembled.weights.size()) / 1e6, static_cast<double>(assembled.plan.arena_bytes) / 1e6,
+        static_cast<double>(assembled.plan.workspace_bytes) / 1e6);
     text += fmt::format("target   {}, {} threads\n", isa_name(machine_.isa), threads_);
     text += fmt::format("built in {:.1f} s\n", report_.seconds);
   }
@@ -186,7 +198,8 @@ class Builder {
 
 }  // namespace
 
-Result<BuildReport> build_engine(const std::string& onnx_path, const std::string& engine_path, const BuildOptions& options) {
+Result<BuildReport> build_engine(const std::string& onnx_path, const std::string& engine_path,
+                                 const BuildOptions& options) {
   return Builder(options).run(onnx_path, engine_path);
 }
 

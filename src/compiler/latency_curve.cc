@@ -33,11 +33,14 @@ Status measure_latency_curve(lower::Assembled& assembled, int threads, uint64_t 
   std::vector<int64_t> batches;
   for (int64_t batch = std::max<int64_t>(1, first.min[0]); batch < first.max[0]; batch *= 2) batches.push_back(batch);
   batches.push_back(first.max[0]);
-  std::string key = fmt::format("curve; {} threads; model {:016x}; weights {}", threads, model_hash, assembled.weights.size());
+  std::string key =
+      fmt::format("curve; {} threads; model {:016x}; weights {}", threads, model_hash, assembled.weights.size());
   for (const engine::IoTensor& input : assembled.plan.inputs) key += "; " + dims_to_string(input.opt);
-  for (const engine::Step& step : assembled.plan.steps) key += step.tactic.substr(step.tactic.size() > 12 ? step.tactic.size() - 12 : 0);
+  for (const engine::Step& step : assembled.plan.steps)
+    key += step.tactic.substr(step.tactic.size() > 12 ? step.tactic.size() - 12 : 0);
 
-  FW_ASSIGN_OR_RETURN(std::shared_ptr<runtime::EngineImpl> engine, runtime::EngineImpl::from_plan(assembled.plan, assembled.weights));
+  FW_ASSIGN_OR_RETURN(std::shared_ptr<runtime::EngineImpl> engine,
+                      runtime::EngineImpl::from_plan(assembled.plan, assembled.weights));
   ContextOptions options;
   options.threads = threads;
   FW_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionContext> context, engine->create_context(options));
@@ -51,7 +54,8 @@ Status measure_latency_curve(lower::Assembled& assembled, int threads, uint64_t 
   for (const engine::IoTensor& input : assembled.plan.inputs) {
     Dims largest = input.opt;
     largest[0] = input.max[0];
-    FW_ASSIGN_OR_RETURN(std::byte * data, add_buffer(static_cast<uint64_t>(element_count(largest)) * dtype_size(input.dtype)));
+    FW_ASSIGN_OR_RETURN(std::byte * data,
+                        add_buffer(static_cast<uint64_t>(element_count(largest)) * dtype_size(input.dtype)));
     inputs.push_back(data);
   }
   double spent = 0;

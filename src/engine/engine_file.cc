@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/aligned_buffer.h"
-
 #include "engine/plan_table.h"
 
 namespace flywheel::engine {
@@ -48,8 +47,8 @@ Result<EngineFile> decode(std::span<const std::byte> bytes, const Machine& machi
   const Header& header = engine.header;
   FW_RETURN_IF_ERROR(check(header, machine));
   if (header.file_bytes != bytes.size()) {
-    return corrupt(fmt::format("truncated engine: the file has {} bytes, its header says {}; copy or build it again", bytes.size(),
-                               header.file_bytes));
+    return corrupt(fmt::format("truncated engine: the file has {} bytes, its header says {}; copy or build it again",
+                               bytes.size(), header.file_bytes));
   }
   FW_RETURN_IF_ERROR(check_section("table", header.table_offset, header.table_bytes, bytes.size()));
   FW_RETURN_IF_ERROR(check_section("weights", header.weights_offset, header.weights_bytes, bytes.size()));
@@ -73,22 +72,26 @@ Result<EngineFile> decode(std::span<const std::byte> bytes, const Machine& machi
 Result<Header> read_header(std::span<const std::byte> file) {
   RawHeader raw;
   if (file.size() < sizeof raw.magic || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0) {
-    return corrupt("not a Flywheel engine: the file does not begin with its magic; `flywheel build` makes engines from ONNX models");
+    return corrupt(
+        "not a Flywheel engine: the file does not begin with its magic; `flywheel build` makes engines from ONNX "
+        "models");
   }
   if (file.size() < kHeaderBytes) {
-    return corrupt(fmt::format("truncated engine: {} bytes are fewer than its header has; copy or build it again", file.size()));
+    return corrupt(
+        fmt::format("truncated engine: {} bytes are fewer than its header has; copy or build it again", file.size()));
   }
   std::memcpy(&raw, file.data(), kHeaderBytes);
   // The version comes first: another version may place its checksum elsewhere.
   if (raw.format_version != kFormatVersion) {
-    return incompatible(fmt::format("the engine has format version {}, this Flywheel reads version {}: rebuild it", raw.format_version,
-                                    kFormatVersion));
+    return incompatible(fmt::format("the engine has format version {}, this Flywheel reads version {}: rebuild it",
+                                    raw.format_version, kFormatVersion));
   }
   if (header_checksum(raw) != raw.header_checksum) {
     return corrupt("damaged engine: the checksum of its header does not match; copy or build it again");
   }
   if (raw.isa > static_cast<uint32_t>(Isa::kAvx512)) {
-    return incompatible(fmt::format("the engine needs instruction set number {}, which this Flywheel does not know: rebuild it", raw.isa));
+    return incompatible(fmt::format(
+        "the engine needs instruction set number {}, which this Flywheel does not know: rebuild it", raw.isa));
   }
   Header header;
   header.format_version = raw.format_version;
@@ -108,18 +111,21 @@ Result<Header> read_header(std::span<const std::byte> file) {
 
 Status check(const Header& header, const Machine& machine) {
   if (header.library_version != kKernelLibraryVersion) {
-    return incompatible(fmt::format("the engine was built for kernel library version {}, this Flywheel has version {}: rebuild it",
-                                    header.library_version, kKernelLibraryVersion));
+    return incompatible(
+        fmt::format("the engine was built for kernel library version {}, this Flywheel has version {}: rebuild it",
+                    header.library_version, kKernelLibraryVersion));
   }
   if (header.device != kCpuDevice) {
-    return incompatible(fmt::format("the engine was built for device kind {}, but this Flywheel runs on the CPU (kind {}): rebuild it with "
-                                    "--device cpu",
-                                    header.device, kCpuDevice));
+    return incompatible(fmt::format(
+        "the engine was built for device kind {}, but this Flywheel runs on the CPU (kind {}): rebuild it with "
+        "--device cpu",
+        header.device, kCpuDevice));
   }
   if (!machine.has(header.isa)) {
-    return incompatible(fmt::format("the engine needs {}, but {} has {} at most{}: rebuild it here, or with --isa {}", isa_name(header.isa),
-                                    machine.cpu_name, isa_name(machine.isa),
-                                    machine.isa < machine.hardware_isa ? " (FLYWHEEL_ISA is set)" : "", isa_name(machine.isa)));
+    return incompatible(fmt::format("the engine needs {}, but {} has {} at most{}: rebuild it here, or with --isa {}",
+                                    isa_name(header.isa), machine.cpu_name, isa_name(machine.isa),
+                                    machine.isa < machine.hardware_isa ? " (FLYWHEEL_ISA is set)" : "",
+                                    isa_name(machine.isa)));
   }
   return Status::ok();
 }
@@ -132,11 +138,14 @@ Result<EngineFile> read_engine(const std::string& path, const Machine& machine) 
   return engine;
 }
 
-Result<EngineFile> read_engine_bytes(std::span<const std::byte> bytes, const Machine& machine) { return decode(bytes, machine); }
+Result<EngineFile> read_engine_bytes(std::span<const std::byte> bytes, const Machine& machine) {
+  return decode(bytes, machine);
+}
 
 std::vector<std::byte> encode_engine(const Plan& plan, std::span<const std::byte> weights) {
   const std::vector<std::byte> table = encode_plan(plan);
-  const uint64_t weights_offset = (kHeaderBytes + table.size() + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
+  const uint64_t weights_offset =
+      (kHeaderBytes + table.size() + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
   RawHeader raw{};
   std::memcpy(raw.magic, kMagic, sizeof kMagic);
   raw.format_version = kFormatVersion;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing engine files (format.md). The writer gives the same bytes for the same plan; the reader trusts nothing: every
-// offset, index and size is checked before use.
+// Reading and writing engine files (format.md). The writer gives the same bytes for the same plan; the reader trusts
+// nothing: every offset, index and size is checked before use.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@
 namespace flywheel::engine {
 
 inline constexpr uint32_t kFormatVersion = 1;
-// Changes whenever a tactic's packed layout or meaning changes, so that an old engine is refused instead of computing nonsense.
+// Changes whenever a tactic's packed layout or meaning changes, so that an old engine is refused instead of computing
+// nonsense.
 inline constexpr uint32_t kKernelLibraryVersion = 1;
 
 struct Header {
@@ -41,7 +42,8 @@ struct EngineFile {
   std::span<const std::byte> weights;  // into `file`
 };
 
-// Maps, checks and decodes. Also checks the plan's inside: indices, tactic names, programs, extents within their sections.
+// Maps, checks and decodes. Also checks the plan's inside: indices, tactic names, programs, extents within their
+// sections.
 Result<EngineFile> read_engine(const std::string& path, const Machine& machine);
 // The same from memory that outlives the result (fuzzing and tests); `file` stays empty.
 Result<EngineFile> read_engine_bytes(std::span<const std::byte> bytes, const Machine& machine);

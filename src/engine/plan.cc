@@ -87,16 +87,16 @@ Result<std::vector<int64_t>> evaluate_exprs(const Plan& plan, std::span<const Di
     const IoTensor& input = plan.inputs[i];
     const Dims& dims = input_dims[i];
     if (dims.size() != input.min.size()) {
-      return invalid_argument(fmt::format("input '{}' has rank {} ({}), but the engine expects rank {}", input.name, dims.size(),
-                                          dims_to_string(dims), input.min.size()));
+      return invalid_argument(fmt::format("input '{}' has rank {} ({}), but the engine expects rank {}", input.name,
+                                          dims.size(), dims_to_string(dims), input.min.size()));
     }
     for (size_t d = 0; d < dims.size(); ++d) {
       if (dims[d] < input.min[d] || dims[d] > input.max[d]) {
-        return invalid_argument(fmt::format("input '{}' dim {}{} is {}, outside the engine's profile [{}, {}]: use a shape "
-                                            "in that range or rebuild with --profile",
-                                            input.name, d,
-                                            input.dim_texts[d].empty() ? "" : fmt::format(" ({})", input.dim_texts[d]), dims[d],
-                                            input.min[d], input.max[d]));
+        return invalid_argument(
+            fmt::format("input '{}' dim {}{} is {}, outside the engine's profile [{}, {}]: use a shape "
+                        "in that range or rebuild with --profile",
+                        input.name, d, input.dim_texts[d].empty() ? "" : fmt::format(" ({})", input.dim_texts[d]),
+                        dims[d], input.min[d], input.max[d]));
       }
     }
   }
@@ -114,16 +114,18 @@ Result<std::vector<int64_t>> evaluate_exprs(const Plan& plan, std::span<const Di
     for (size_t d = 0; d < plan.inputs[i].dims.size(); ++d) {
       const int64_t expected = values[static_cast<size_t>(plan.inputs[i].dims[d])];
       if (expected != input_dims[i][d]) {
-        return invalid_argument(fmt::format("input '{}' dim {} is {}, but '{}' is {} from another input: they must be equal",
-                                            plan.inputs[i].name, d, input_dims[i][d], plan.inputs[i].dim_texts[d], expected));
+        return invalid_argument(
+            fmt::format("input '{}' dim {} is {}, but '{}' is {} from another input: they must be equal",
+                        plan.inputs[i].name, d, input_dims[i][d], plan.inputs[i].dim_texts[d], expected));
       }
     }
   }
   for (const auto& [a, b] : plan.equalities) {
     if (values[static_cast<size_t>(a)] != values[static_cast<size_t>(b)]) {
-      return invalid_argument(fmt::format("these input shapes do not fit together: an operator of the model needs {} and {} to be "
-                                          "equal",
-                                          values[static_cast<size_t>(a)], values[static_cast<size_t>(b)]));
+      return invalid_argument(
+          fmt::format("these input shapes do not fit together: an operator of the model needs {} and {} to be "
+                      "equal",
+                      values[static_cast<size_t>(a)], values[static_cast<size_t>(b)]));
     }
   }
   return values;

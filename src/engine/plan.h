@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine in memory: what the compiler writes and the runtime runs. format.md describes its file. Immutable once built.
+// An engine in memory: what the compiler writes and the runtime runs. format.md describes its file. Immutable once
+// built.
 //
-// Everything that depends on shapes is an expression of the symbols, which are dims of inputs. Expressions are kept once in a table
-// and referred to by index; a context evaluates the table for a new shape and looks values up.
+// Everything that depends on shapes is an expression of the symbols, which are dims of inputs. Expressions are kept
+// once in a table and referred to by index; a context evaluates the table for a new shape and looks values up.
 #pragma once
 
 #include <cstdint>
@@ -43,15 +44,21 @@ struct IoTensor {
 };
 
 // Where an operand's storage is.
-enum class Space : uint8_t { kArena = 0, kInput = 1, kOutput = 2, kWeights = 3, kNone = 4 };  // kNone: consumed by packing
+enum class Space : uint8_t {
+  kArena = 0,
+  kInput = 1,
+  kOutput = 2,
+  kWeights = 3,
+  kNone = 4
+};  // kNone: consumed by packing
 
 struct Operand {
   Space space = Space::kNone;
-  uint64_t base = 0;        // kArena, kWeights: byte offset; kInput, kOutput: index
-  ExprId offset = -1;       // elements from the base; -1 = 0
+  uint64_t base = 0;   // kArena, kWeights: byte offset; kInput, kOutput: index
+  ExprId offset = -1;  // elements from the base; -1 = 0
   DType dtype = DType::kFloat32;
   std::vector<ExprId> dims, strides;
-  uint64_t max_bytes = 0;   // extent at the profile's max, from base; what the loader checks against the section
+  uint64_t max_bytes = 0;  // extent at the profile's max, from base; what the loader checks against the section
 };
 
 struct Step {
@@ -60,7 +67,7 @@ struct Step {
   std::string tactic;
   std::vector<Operand> inputs, outputs;
   std::vector<std::string> output_names;  // the values' names in the compiler's graph
-  std::vector<bool> constant;   // of inputs
+  std::vector<bool> constant;             // of inputs
   std::vector<ExprId> ints;
   std::vector<double> floats;
   kernels::Program program;
@@ -73,7 +80,7 @@ struct Step {
 struct Plan {
   std::string name;
   uint64_t model_hash = 0;
-  Isa isa = Isa::kPortable;   // the most that any step's tactic needs
+  Isa isa = Isa::kPortable;  // the most that any step's tactic needs
   std::vector<Symbol> symbols;
   std::vector<Expr> exprs;
   // Pairs that must be equal for a shape to be valid (two inputs that share a symbol, assumptions of broadcasting).
@@ -89,7 +96,8 @@ struct Plan {
 // The problem of a step for given expression values. kInvalidArgument on overflow or a negative extent.
 Result<kernels::Problem> bind_problem(const Step& step, std::span<const int64_t> values);
 
-// All expressions for given input shapes. Checks the profile, symbols and equalities: kInvalidArgument names input and dim.
+// All expressions for given input shapes. Checks the profile, symbols and equalities: kInvalidArgument names input and
+// dim.
 Result<std::vector<int64_t>> evaluate_exprs(const Plan& plan, std::span<const Dims> input_dims);
 
 }  // namespace flywheel::engine

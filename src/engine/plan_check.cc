@@ -38,7 +38,8 @@ class Checker {
   Status run() {
     if (plan_.exprs.size() > kMaxExprs) return damaged("too many shape expressions");
     for (const Expr& expr : plan_.exprs) FW_RETURN_IF_ERROR(check_expr(expr, plan_.symbols.size()));
-    if (plan_.arena_bytes > kMaxArenaBytes) return damaged(fmt::format("it asks for an arena of {} bytes", plan_.arena_bytes));
+    if (plan_.arena_bytes > kMaxArenaBytes)
+      return damaged(fmt::format("it asks for an arena of {} bytes", plan_.arena_bytes));
     for (const auto& [a, b] : plan_.equalities) {
       if (!valid(a) || !valid(b)) return damaged("an equality has a bad index");
     }
@@ -56,7 +57,8 @@ class Checker {
       }
     }
     for (const Step& step : plan_.steps) {
-      if (Status status = check_step(step); !status.is_ok()) return status.with_context(fmt::format("step '{}'", step.name));
+      if (Status status = check_step(step); !status.is_ok())
+        return status.with_context(fmt::format("step '{}'", step.name));
     }
     return Status::ok();
   }
@@ -96,7 +98,8 @@ class Checker {
       case Space::kInput:
         return !output && operand.base < plan_.inputs.size() ? Status::ok() : damaged("an operand names a wrong input");
       case Space::kOutput:
-        return operand.base < plan_.outputs.size() ? Status::ok() : damaged("an operand names an output that does not exist");
+        return operand.base < plan_.outputs.size() ? Status::ok()
+                                                   : damaged("an operand names an output that does not exist");
       case Space::kNone: return output ? damaged("an output has no storage") : Status::ok();
       default: return damaged("an operand is in an unknown space");
     }
@@ -108,7 +111,8 @@ class Checker {
   }
 
   Status check_step(const Step& step) const {
-    if (static_cast<int>(step.family) < 1 || static_cast<int>(step.family) >= kernels::kFamilyCount) return damaged("unknown kernel family");
+    if (static_cast<int>(step.family) < 1 || static_cast<int>(step.family) >= kernels::kFamilyCount)
+      return damaged("unknown kernel family");
     if (kernels::find_tactic(step.family, step.tactic) == nullptr) {
       return incompatible(fmt::format("this version has no kernel '{}': rebuild the engine", step.tactic));
     }

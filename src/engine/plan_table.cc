@@ -40,8 +40,8 @@ Offset<fb::Step> encode_step(FlatBufferBuilder& builder, const Step& step) {
     code.emplace_back(static_cast<uint8_t>(i.op), i.dst, i.a, i.b, i.c, i.x, i.y);
   }
   auto program_code = builder.CreateVectorOfStructs(code);
-  auto program = fb::CreateProgram(builder, static_cast<uint8_t>(step.program.compute), step.program.inputs, program_code,
-                                   step.program.result);
+  auto program = fb::CreateProgram(builder, static_cast<uint8_t>(step.program.compute), step.program.inputs,
+                                   program_code, step.program.result);
   auto name = builder.CreateString(step.name), tactic = builder.CreateString(step.tactic);
   auto inputs = operands(step.inputs), outputs = operands(step.outputs);
   auto output_names = builder.CreateVector(strings(builder, step.output_names));
@@ -50,8 +50,9 @@ Offset<fb::Step> encode_step(FlatBufferBuilder& builder, const Step& step) {
   auto floats = builder.CreateVector(step.floats);
   auto sources = builder.CreateVector(strings(builder, step.sources));
   auto problem = builder.CreateString(step.problem);
-  return fb::CreateStep(builder, name, static_cast<uint16_t>(step.family), tactic, inputs, outputs, output_names, constant, ints, floats,
-                        program, step.packed_offset, step.packed_bytes, sources, problem, step.tuned_ms);
+  return fb::CreateStep(builder, name, static_cast<uint16_t>(step.family), tactic, inputs, outputs, output_names,
+                        constant, ints, floats, program, step.packed_offset, step.packed_bytes, sources, problem,
+                        step.tuned_ms);
 }
 
 template <class T>
@@ -70,13 +71,20 @@ std::vector<std::string> texts(const flatbuffers::Vector<Offset<flatbuffers::Str
 }
 
 IoTensor decode_io(const fb::IoTensor& io) {
-  return {text(io.name()), static_cast<DType>(io.dtype()), values(io.dims()), texts(io.dim_texts()),
-          values(io.min()), values(io.opt()), values(io.max())};
+  return {text(io.name()),   static_cast<DType>(io.dtype()),
+          values(io.dims()), texts(io.dim_texts()),
+          values(io.min()),  values(io.opt()),
+          values(io.max())};
 }
 
 Operand decode_operand(const fb::Operand& operand) {
-  return {static_cast<Space>(operand.space()), operand.base(), operand.offset(), static_cast<DType>(operand.dtype()),
-          values(operand.dims()), values(operand.strides()), operand.max_bytes()};
+  return {static_cast<Space>(operand.space()),
+          operand.base(),
+          operand.offset(),
+          static_cast<DType>(operand.dtype()),
+          values(operand.dims()),
+          values(operand.strides()),
+          operand.max_bytes()};
 }
 
 Step decode_step(const fb::Step& from) {
@@ -100,7 +108,8 @@ Step decode_step(const fb::Step& from) {
     step.program.result = program->result();
     if (program->code() != nullptr) {
       for (const fb::Instruction* i : *program->code()) {
-        step.program.code.push_back({static_cast<kernels::Opcode>(i->op()), i->dst(), i->a(), i->b(), i->c(), i->x(), i->y()});
+        step.program.code.push_back(
+            {static_cast<kernels::Opcode>(i->op()), i->dst(), i->a(), i->b(), i->c(), i->x(), i->y()});
       }
     }
   }
@@ -142,8 +151,9 @@ std::vector<std::byte> encode_plan(const Plan& plan) {
   auto inputs_vector = builder.CreateVector(inputs), outputs_vector = builder.CreateVector(outputs);
   auto steps_vector = builder.CreateVector(steps);
   auto curve_vector = builder.CreateVectorOfStructs(curve);
-  builder.Finish(fb::CreatePlan(builder, name, symbols_vector, exprs_vector, equalities_vector, inputs_vector, outputs_vector,
-                                steps_vector, plan.arena_bytes, plan.workspace_bytes, curve_vector, record));
+  builder.Finish(fb::CreatePlan(builder, name, symbols_vector, exprs_vector, equalities_vector, inputs_vector,
+                                outputs_vector, steps_vector, plan.arena_bytes, plan.workspace_bytes, curve_vector,
+                                record));
   const auto* begin = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   return {begin, begin + builder.GetSize()};
 }
@@ -152,18 +162,21 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
   // Limits keep a hostile table from costing more than its size is worth.
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), /*max_depth=*/16,
                                  /*max_tables=*/4'000'000);
-  if (bytes.size() < 8 || !fb::VerifyPlanBuffer(verifier)) return corrupt("the engine's table is damaged: rebuild the engine");
+  if (bytes.size() < 8 || !fb::VerifyPlanBuffer(verifier))
+    return corrupt("the engine's table is damaged: rebuild the engine");
   const fb::Plan* from = fb::GetPlan(bytes.data());
   Plan plan;
   plan.name = text(from->name());
   if (from->symbols() != nullptr) {
-    for (const fb::Symbol* symbol : *from->symbols()) plan.symbols.push_back({text(symbol->name()), symbol->input(), symbol->dim()});
+    for (const fb::Symbol* symbol : *from->symbols())
+      plan.symbols.push_back({text(symbol->name()), symbol->input(), symbol->dim()});
   }
   if (from->exprs() != nullptr) {
     for (const fb::Expr* expr : *from->exprs()) {
       Expr code;
       if (expr->code() != nullptr) {
-        for (const fb::ExprCode* item : *expr->code()) code.push_back({static_cast<DimExpr::Op>(item->op()), item->value()});
+        for (const fb::ExprCode* item : *expr->code())
+          code.push_back({static_cast<DimExpr::Op>(item->op()), item->value()});
       }
       plan.exprs.push_back(std::move(code));
     }
@@ -183,7 +196,8 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
   plan.arena_bytes = from->arena_bytes();
   plan.workspace_bytes = from->workspace_bytes();
   if (from->latency_curve() != nullptr) {
-    for (const fb::LatencyPoint* point : *from->latency_curve()) plan.latency_curve.emplace_back(point->batch(), point->ms());
+    for (const fb::LatencyPoint* point : *from->latency_curve())
+      plan.latency_curve.emplace_back(point->batch(), point->ms());
   }
   plan.build_record = text(from->build_record());
   return plan;

@@ -14,8 +14,9 @@ std::vector<std::byte> encode_plan(const Plan& plan);
 // kCorrupt when the bytes are not a well-formed table. The content is checked by check_plan().
 Result<Plan> decode_plan(std::span<const std::byte> bytes);
 
-// Everything that the runtime relies on: indices in range, expressions well formed, tactics known and of the step's family, programs
-// valid, extents within arena and weights, inputs and outputs as declared. kCorrupt, or kIncompatible for an unknown tactic.
+// Everything that the runtime relies on: indices in range, expressions well formed, tactics known and of the step's
+// family, programs valid, extents within arena and weights, inputs and outputs as declared. kCorrupt, or kIncompatible
+// for an unknown tactic.
 Status check_plan(const Plan& plan, uint64_t weights_bytes);
 
 }  // namespace flywheel::engine

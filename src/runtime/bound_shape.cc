@@ -27,8 +27,8 @@ bool view_extent(const TensorDesc& desc, int64_t offset, int64_t& low_bytes, int
 
 }  // namespace
 
-Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine, std::vector<Dims> input_dims, int workers,
-                                                       std::byte* arena) {
+Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine, std::vector<Dims> input_dims,
+                                                       int workers, std::byte* arena) {
   const engine::Plan& plan = engine.plan();
   FW_ASSIGN_OR_RETURN(std::vector<int64_t> values, engine::evaluate_exprs(plan, input_dims));
   std::unique_ptr<BoundShape> bound(new BoundShape());
@@ -50,7 +50,8 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
     for (engine::ExprId id : output.dims) dims.push_back(values[static_cast<size_t>(id)]);
     std::optional<int64_t> bytes = io_bytes(output.dtype, dims);
     if (!bytes) {
-      return invalid_argument(fmt::format("output '{}' would have shape {} for these inputs", output.name, dims_to_string(dims)));
+      return invalid_argument(
+          fmt::format("output '{}' would have shape {} for these inputs", output.name, dims_to_string(dims)));
     }
     output_bytes.push_back(*bytes);
     bound->output_dims_.push_back(std::move(dims));
@@ -99,8 +100,9 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
         case engine::Space::kNone: return Status::ok();
       }
       if (low < 0 || high > limit) {
-        return corrupt(fmt::format("an operand of {} reaches bytes [{}, {}) of its {}: the engine is damaged, rebuild it",
-                                   desc.to_string(), low, high, limit));
+        return corrupt(
+            fmt::format("an operand of {} reaches bytes [{}, {}) of its {}: the engine is damaged, rebuild it",
+                        desc.to_string(), low, high, limit));
       }
       bound->pointers_[slot] = base == nullptr ? nullptr : base + offset_bytes;
       return Status::ok();

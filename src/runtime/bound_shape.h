@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine's steps bound to one set of input shapes: kernels prepared, operand addresses laid out. Made by a context when it meets
-// a new shape, kept in its cache. Owned by one context; not thread-safe.
+// An engine's steps bound to one set of input shapes: kernels prepared, operand addresses laid out. Made by a context
+// when it meets a new shape, kept in its cache. Owned by one context; not thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace flywheel::runtime {
 
 class BoundShape {
  public:
-  // Evaluates all extents, checks that every operand stays inside its storage, prepares every kernel. `workspace_limit` 0: no limit
-  // (to find out what the profile's max needs).
+  // Evaluates all extents, checks that every operand stays inside its storage, prepares every kernel. `workspace_limit`
+  // 0: no limit (to find out what the profile's max needs).
   static Result<std::unique_ptr<BoundShape>> create(const EngineImpl& engine, std::vector<Dims> input_dims, int workers,
                                                     std::byte* arena);
 

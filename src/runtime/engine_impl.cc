@@ -22,7 +22,8 @@ Status Engine::check(const std::string& path) {
   FW_ASSIGN_OR_RETURN(engine::Header header, engine::read_header(file.bytes()));
   FW_RETURN_IF_ERROR(engine::check(header, machine));
   if (header.file_bytes != file.bytes().size()) {
-    return corrupt(fmt::format("truncated engine: the file has {} bytes, its header says {}", file.bytes().size(), header.file_bytes));
+    return corrupt(fmt::format("truncated engine: the file has {} bytes, its header says {}", file.bytes().size(),
+                               header.file_bytes));
   }
   return Status::ok();
 }
@@ -81,13 +82,15 @@ Result<std::shared_ptr<EngineImpl>> EngineImpl::from_plan(engine::Plan plan, std
 Status EngineImpl::prepare() {
   for (const engine::Step& step : plan_.steps) {
     const kernels::Tactic* tactic = kernels::find_tactic(step.family, step.tactic);
-    if (tactic == nullptr) return incompatible(fmt::format("this version has no kernel '{}': rebuild the engine", step.tactic));
+    if (tactic == nullptr)
+      return incompatible(fmt::format("this version has no kernel '{}': rebuild the engine", step.tactic));
     if (!machine_.has(tactic->isa)) {
-      return incompatible(fmt::format("step '{}' uses kernel '{}', which needs {}; this machine has {}", step.name, step.tactic,
-                                      isa_name(tactic->isa), isa_name(machine_.isa)));
+      return incompatible(fmt::format("step '{}' uses kernel '{}', which needs {}; this machine has {}", step.name,
+                                      step.tactic, isa_name(tactic->isa), isa_name(machine_.isa)));
     }
     tactics_.push_back(tactic);
-    steps_.push_back({step.name, std::string(kernels::family_name(step.family)), step.tactic, step.sources, step.problem, step.tuned_ms});
+    steps_.push_back({step.name, std::string(kernels::family_name(step.family)), step.tactic, step.sources,
+                      step.problem, step.tuned_ms});
   }
   std::vector<Dims> max;
   for (const engine::IoTensor& input : plan_.inputs) {

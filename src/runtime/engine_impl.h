@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's Engine: a mapped engine file, its plan, and the tactics that its steps name. Immutable after open(); any thread.
+// The runtime's Engine: a mapped engine file, its plan, and the tactics that its steps name. Immutable after open();
+// any thread.
 #pragma once
 
 #include <memory>

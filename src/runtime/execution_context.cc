@@ -32,21 +32,25 @@ void gather_contiguous(const TensorDesc& desc, const std::byte* data, std::byte*
 
 }  // namespace
 
-Result<std::unique_ptr<ExecutionContext>> ContextImpl::create(std::shared_ptr<const EngineImpl> engine, const ContextOptions& options) {
+Result<std::unique_ptr<ExecutionContext>> ContextImpl::create(std::shared_ptr<const EngineImpl> engine,
+                                                              const ContextOptions& options) {
   if (options.threads < 0 || options.threads > 1024) {
     return invalid_argument(fmt::format("a context needs 0 (all cores) to 1024 threads, not {}", options.threads));
   }
   const int threads = options.threads == 0 ? engine->machine().cores : options.threads;
   std::unique_ptr<ContextImpl> context(new ContextImpl(engine));
   FW_ASSIGN_OR_RETURN(context->team_, ThreadTeam::create(threads));
-  FW_ASSIGN_OR_RETURN(context->arena_, AlignedBuffer::allocate(engine->plan().arena_bytes, "the arena of an execution context"));
+  FW_ASSIGN_OR_RETURN(context->arena_,
+                      AlignedBuffer::allocate(engine->plan().arena_bytes, "the arena of an execution context"));
   std::vector<Dims> max, opt;
   for (const engine::IoTensor& input : engine->plan().inputs) {
     max.push_back(input.max);
     opt.push_back(input.opt);
   }
-  FW_ASSIGN_OR_RETURN(std::unique_ptr<BoundShape> largest, BoundShape::create(*engine, max, threads, context->arena_.data()));
-  FW_ASSIGN_OR_RETURN(context->workspace_, AlignedBuffer::allocate(largest->workspace_bytes(), "the workspace of an execution context"));
+  FW_ASSIGN_OR_RETURN(std::unique_ptr<BoundShape> largest,
+                      BoundShape::create(*engine, max, threads, context->arena_.data()));
+  FW_ASSIGN_OR_RETURN(context->workspace_,
+                      AlignedBuffer::allocate(largest->workspace_bytes(), "the workspace of an execution context"));
   context->cache_.push_back(std::move(largest));
   context->wanted_ = std::move(opt);
   context->step_ms_.resize(engine->plan().steps.size());
@@ -70,14 +74,15 @@ Status ContextImpl::set_shape(int input, std::span<const int64_t> dims) {
   }
   const engine::IoTensor& info = engine_->plan().inputs[static_cast<size_t>(input)];
   if (dims.size() != info.min.size()) {
-    return invalid_argument(fmt::format("input '{}' was given shape {} of rank {}, but the engine expects rank {}", info.name,
-                                        dims_to_string(dims), dims.size(), info.min.size()));
+    return invalid_argument(fmt::format("input '{}' was given shape {} of rank {}, but the engine expects rank {}",
+                                        info.name, dims_to_string(dims), dims.size(), info.min.size()));
   }
   for (size_t d = 0; d < dims.size(); ++d) {
     if (dims[d] < info.min[d] || dims[d] > info.max[d]) {
-      return invalid_argument(fmt::format("input '{}' dim {} is {}, outside the engine's profile [{}, {}]: use a shape in that range or "
-                                          "rebuild with --profile",
-                                          info.name, d, dims[d], info.min[d], info.max[d]));
+      return invalid_argument(
+          fmt::format("input '{}' dim {} is {}, outside the engine's profile [{}, {}]: use a shape in that range or "
+                      "rebuild with --profile",
+                      info.name, d, dims[d], info.min[d], info.max[d]));
     }
   }
   Dims& wanted = wanted_[static_cast<size_t>(input)];
@@ -97,10 +102,11 @@ Status ContextImpl::bind() {
       return Status::ok();
     }
   }
-  FW_ASSIGN_OR_RETURN(std::unique_ptr<BoundShape> bound, BoundShape::create(*engine_, wanted_, team_->size(), arena_.data()));
+  FW_ASSIGN_OR_RETURN(std::unique_ptr<BoundShape> bound,
+                      BoundShape::create(*engine_, wanted_, team_->size(), arena_.data()));
   if (bound->workspace_bytes() > workspace_.size_bytes()) {
-    return internal_error(fmt::format("kernels want {} bytes of workspace, more than the {} of the profile's maximum", bound->workspace_bytes(),
-                                      workspace_.size_bytes()));
+    return internal_error(fmt::format("kernels want {} bytes of workspace, more than the {} of the profile's maximum",
+                                      bound->workspace_bytes(), workspace_.size_bytes()));
   }
   if (cache_.size() >= kCachedShapes) cache_.pop_back();
   cache_.push_front(std::move(bound));
@@ -120,8 +126,9 @@ uint64_t ContextImpl::output_bytes(int output) const {
 
 Status ContextImpl::check_io(std::span<const void* const> inputs, std::span<void* const> outputs) const {
   if (inputs.size() != engine_->plan().inputs.size() || outputs.size() != engine_->plan().outputs.size()) {
-    return invalid_argument(fmt::format("run() was given {} inputs and {} outputs; the engine has {} and {}", inputs.size(), outputs.size(),
-                                        engine_->plan().inputs.size(), engine_->plan().outputs.size()));
+    return invalid_argument(fmt::format("run() was given {} inputs and {} outputs; the engine has {} and {}",
+                                        inputs.size(), outputs.size(), engine_->plan().inputs.size(),
+                                        engine_->plan().outputs.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == nullptr && element_count(current_->input_dims()[i]) > 0) {
@@ -216,7 +223,8 @@ Status ContextImpl::report_faults() {
   return status;
 }
 
-Status ContextImpl::enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, std::function<void(Status)> done) {
+Status ContextImpl::enqueue(std::span<const void* const> inputs, std::span<void* const> outputs,
+                            std::function<void(Status)> done) {
   std::unique_lock lock(runner_mutex_);
   if (runner_busy_) return unavailable("this context has a run in flight: wait() for it, or create another context");
   FW_RETURN_IF_ERROR(bind());

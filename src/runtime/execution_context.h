@@ -18,7 +18,8 @@ namespace flywheel::runtime {
 
 class ContextImpl final : public ExecutionContext {
  public:
-  static Result<std::unique_ptr<ExecutionContext>> create(std::shared_ptr<const EngineImpl> engine, const ContextOptions& options);
+  static Result<std::unique_ptr<ExecutionContext>> create(std::shared_ptr<const EngineImpl> engine,
+                                                          const ContextOptions& options);
   ~ContextImpl() override;
 
   const Engine& engine() const override { return *engine_; }
@@ -29,7 +30,8 @@ class ContextImpl final : public ExecutionContext {
   std::span<const int64_t> output_dims(int output) const override;
   uint64_t output_bytes(int output) const override;
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs) override;
-  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, std::function<void(Status)> done) override;
+  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs,
+                 std::function<void(Status)> done) override;
   void wait() override;
   void set_profiler(std::function<void(int, double)> profiler) override { profiler_ = std::move(profiler); }
   void set_observer(Observer observer) override { observer_ = std::move(observer); }

@@ -51,7 +51,8 @@ class ExprTable {
       if (op == DimExpr::Op::kSymbol) {
         auto it = symbol_index_.find(symbol);
         if (it == symbol_index_.end()) {
-          status = unsupported(fmt::format("the extent '{}' depends on data ('{}'), not only on input shapes", expr.to_string(), symbol));
+          status = unsupported(fmt::format("the extent '{}' depends on data ('{}'), not only on input shapes",
+                                           expr.to_string(), symbol));
           return;
         }
         value = it->second;
@@ -107,7 +108,8 @@ Result<engine::IoTensor> make_io(const ir::Value& value, const std::string& name
 Result<SymbolTable> bind_symbols(const ir::Graph& graph, const std::map<std::string, ProfileShape>& profile) {
   SymbolTable table;
   for (const auto& [name, shape] : profile) {
-    const bool known = std::any_of(graph.inputs().begin(), graph.inputs().end(), [&, &n = name](const ir::Value* v) { return v->name == n; });
+    const bool known = std::any_of(graph.inputs().begin(), graph.inputs().end(),
+                                   [&, &n = name](const ir::Value* v) { return v->name == n; });
     if (!known) {
       std::string names;
       for (const ir::Value* value : graph.inputs()) names += (names.empty() ? "" : ", ") + value->name;
@@ -119,30 +121,36 @@ Result<SymbolTable> bind_symbols(const ir::Graph& graph, const std::map<std::str
     auto it = profile.find(input.name);
     if (it == profile.end()) return internal_error(fmt::format("input '{}' has no profile", input.name));
     const ProfileShape& shape = it->second;
-    if (shape.min.size() != input.shape.size() || shape.opt.size() != input.shape.size() || shape.max.size() != input.shape.size()) {
-      return invalid_argument(fmt::format("the profile of input '{}' has rank {}, the model's shape is {}", input.name, shape.opt.size(),
-                                          sym_shape_to_string(input.shape)));
+    if (shape.min.size() != input.shape.size() || shape.opt.size() != input.shape.size() ||
+        shape.max.size() != input.shape.size()) {
+      return invalid_argument(fmt::format("the profile of input '{}' has rank {}, the model's shape is {}", input.name,
+                                          shape.opt.size(), sym_shape_to_string(input.shape)));
     }
     for (size_t d = 0; d < input.shape.size(); ++d) {
       if (shape.min[d] < 0 || shape.min[d] > shape.opt[d] || shape.opt[d] > shape.max[d]) {
-        return invalid_argument(fmt::format("the profile of input '{}' needs 0 <= min <= opt <= max, but dim {} has {}, {}, {}", input.name, d,
-                                            shape.min[d], shape.opt[d], shape.max[d]));
+        return invalid_argument(
+            fmt::format("the profile of input '{}' needs 0 <= min <= opt <= max, but dim {} has {}, {}, {}", input.name,
+                        d, shape.min[d], shape.opt[d], shape.max[d]));
       }
       if (auto fixed = input.shape[d].constant()) {
         if (shape.min[d] != *fixed || shape.max[d] != *fixed) {
-          return invalid_argument(fmt::format("dim {} of input '{}' is fixed to {} by the model, but the profile gives {} to {}", d, input.name,
-                                              *fixed, shape.min[d], shape.max[d]));
+          return invalid_argument(
+              fmt::format("dim {} of input '{}' is fixed to {} by the model, but the profile gives {} to {}", d,
+                          input.name, *fixed, shape.min[d], shape.max[d]));
         }
         continue;
       }
-      if (!input.shape[d].is_symbol()) return internal_error(fmt::format("input '{}' has an extent that is not a symbol", input.name));
+      if (!input.shape[d].is_symbol())
+        return internal_error(fmt::format("input '{}' has an extent that is not a symbol", input.name));
       const std::string symbol = input.shape[d].symbol_name();
       if (table.opt.contains(symbol)) {
-        if (table.min[symbol] != shape.min[d] || table.opt[symbol] != shape.opt[d] || table.max[symbol] != shape.max[d]) {
-          return invalid_argument(fmt::format("'{}' is one extent of several inputs, but dim {} of input '{}' has {}, {}, {} in the profile and "
-                                              "another has {}, {}, {}: give the same",
-                                              symbol, d, input.name, shape.min[d], shape.opt[d], shape.max[d], table.min[symbol],
-                                              table.opt[symbol], table.max[symbol]));
+        if (table.min[symbol] != shape.min[d] || table.opt[symbol] != shape.opt[d] ||
+            table.max[symbol] != shape.max[d]) {
+          return invalid_argument(fmt::format(
+              "'{}' is one extent of several inputs, but dim {} of input '{}' has {}, {}, {} in the profile and "
+              "another has {}, {}, {}: give the same",
+              symbol, d, input.name, shape.min[d], shape.opt[d], shape.max[d], table.min[symbol], table.opt[symbol],
+              table.max[symbol]));
         }
         continue;
       }
@@ -174,7 +182,8 @@ Result<Assembled> assemble(LoweredGraph& lowered, const std::vector<TacticChoice
     plan.inputs.push_back(std::move(io));
   }
   for (size_t i = 0; i < lowered.graph->outputs().size(); ++i) {
-    FW_ASSIGN_OR_RETURN(engine::IoTensor io, make_io(*lowered.graph->outputs()[i], lowered.graph->output_names()[i], exprs));
+    FW_ASSIGN_OR_RETURN(engine::IoTensor io,
+                        make_io(*lowered.graph->outputs()[i], lowered.graph->output_names()[i], exprs));
     plan.outputs.push_back(std::move(io));
   }
 
@@ -197,9 +206,11 @@ Result<Assembled> assemble(LoweredGraph& lowered, const std::vector<TacticChoice
     std::vector<bool> consumed(draft.inputs.size(), false);
     if (tactic.pack != nullptr) {
       std::vector<const void*> constants;
-      for (const ir::ConstTensor* constant : draft.constants) constants.push_back(constant == nullptr ? nullptr : constant->data.get());
+      for (const ir::ConstTensor* constant : draft.constants)
+        constants.push_back(constant == nullptr ? nullptr : constant->data.get());
       Result<AlignedBuffer> packed = tactic.pack(problem, constants, consumed);
-      if (!packed.is_ok()) return packed.status().with_context(fmt::format("packing the weights of step '{}'", step.name));
+      if (!packed.is_ok())
+        return packed.status().with_context(fmt::format("packing the weights of step '{}'", step.name));
       step.packed_bytes = packed->size_bytes();
       if (step.packed_bytes > 0) step.packed_offset = weights.add(packed->bytes());
     }
@@ -224,7 +235,8 @@ Result<Assembled> assemble(LoweredGraph& lowered, const std::vector<TacticChoice
 
     FW_ASSIGN_OR_RETURN(kernels::Problem largest, problem_for(draft, symbols.max));
     Result<std::unique_ptr<kernels::BoundKernel>> bound = tactic.bind(largest, machine, threads);
-    if (!bound.is_ok()) return bound.status().with_context(fmt::format("step '{}' at the profile's maximum", step.name));
+    if (!bound.is_ok())
+      return bound.status().with_context(fmt::format("step '{}' at the profile's maximum", step.name));
     plan.workspace_bytes = std::max<uint64_t>(plan.workspace_bytes, (*bound)->workspace_bytes());
     plan.steps.push_back(std::move(step));
   }

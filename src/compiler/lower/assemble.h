@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last stage: steps with chosen tactics become an engine::Plan and its weights section. Deterministic: the same steps and choices
-// give the same bytes.
+// The last stage: steps with chosen tactics become an engine::Plan and its weights section. Deterministic: the same
+// steps and choices give the same bytes.
 #pragma once
 
 #include <string>
@@ -23,7 +23,8 @@ struct SymbolTable {
   std::vector<engine::Symbol> symbols;
   std::map<std::string, int64_t, std::less<>> min, opt, max;
 };
-// kInvalidArgument when the profile contradicts the graph (rank, fixed dims, one symbol with two ranges, min <= opt <= max).
+// kInvalidArgument when the profile contradicts the graph (rank, fixed dims, one symbol with two ranges, min <= opt <=
+// max).
 Result<SymbolTable> bind_symbols(const ir::Graph& graph, const std::map<std::string, ProfileShape>& profile);
 
 struct Assembled {

@@ -13,7 +13,9 @@ bool is_one_of(std::string_view op, std::initializer_list<std::string_view> list
   return std::find(list.begin(), list.end(), op) != list.end();
 }
 
-bool is_reshape(const ir::Node& node) { return is_one_of(node.op(), {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"}); }
+bool is_reshape(const ir::Node& node) {
+  return is_one_of(node.op(), {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"});
+}
 
 bool is_pointwise(const ir::Node& node) {
   if (node.op() == "Pointwise") return true;
@@ -24,12 +26,15 @@ bool is_pointwise(const ir::Node& node) {
 // Whether the kernels of `node` can read operand `operand` through `view`.
 bool reads_view(const ir::Node& node, size_t operand, const View& view);
 
-bool is_view_op(const ir::Node& node) { return is_reshape(node) || is_one_of(node.op(), {"Transpose", "Expand", "Slice", "Split"}); }
+bool is_view_op(const ir::Node& node) {
+  return is_reshape(node) || is_one_of(node.op(), {"Transpose", "Expand", "Slice", "Split"});
+}
 
 bool all_uses_read(const ir::Value& value, const View& view) {
   if (value.is_graph_output()) return false;  // the output array is contiguous: decided by placement
-  return std::all_of(value.uses().begin(), value.uses().end(),
-                     [&](const ir::Value::Use& use) { return reads_view(*use.node, static_cast<size_t>(use.operand), view); });
+  return std::all_of(value.uses().begin(), value.uses().end(), [&](const ir::Value::Use& use) {
+    return reads_view(*use.node, static_cast<size_t>(use.operand), view);
+  });
 }
 
 bool reads_view(const ir::Node& node, size_t operand, const View& view) {
@@ -39,7 +44,8 @@ bool reads_view(const ir::Node& node, size_t operand, const View& view) {
     // A view of a view works if what it becomes can be read; otherwise the inner one is copied, which reads anything.
     if (!is_reshape(node)) return true;
     std::optional<View> derived = derived_view(node, 0, view);
-    return derived && (node.output()->is_graph_output() ? derived->is_contiguous() : all_uses_read(*node.output(), *derived));
+    return derived &&
+           (node.output()->is_graph_output() ? derived->is_contiguous() : all_uses_read(*node.output(), *derived));
   }
   if (op == "MatMul") return operand < 2 || view.innermost_unit();
   if (op == "Attention") return operand >= 3 || view.innermost_unit();
@@ -90,7 +96,8 @@ class Assigner {
       out_.views[value] = View::contiguous(new_storage(engine::Space::kInput, *value, index++), value->shape);
     }
     for (const ir::Value* value : graph_.values()) {
-      if (value->is_constant()) out_.views[value] = View::contiguous(new_storage(engine::Space::kWeights, *value), value->shape);
+      if (value->is_constant())
+        out_.views[value] = View::contiguous(new_storage(engine::Space::kWeights, *value), value->shape);
     }
   }
 
@@ -98,7 +105,8 @@ class Assigner {
   void place_backward() {
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const ir::Value* value = graph_.outputs()[i];
-      View destination = View::contiguous(new_storage(engine::Space::kOutput, *value, static_cast<int>(i)), value->shape);
+      View destination =
+          View::contiguous(new_storage(engine::Space::kOutput, *value, static_cast<int>(i)), value->shape);
       if (value->producer() != nullptr && !wanted_.contains(value)) {
         wanted_[value] = destination;
       } else {
@@ -128,8 +136,9 @@ class Assigner {
 
   void want(const ir::Value* value, const View& view) {
     const ir::Node& producer = *value->producer();
-    const bool writes = is_reshape(producer) ? reshape_view(view, producer.input(0)->shape).has_value()
-                                             : producer.op() == "Concat" || is_view_op(producer) || writes_view(producer, view);
+    const bool writes = is_reshape(producer)
+                            ? reshape_view(view, producer.input(0)->shape).has_value()
+                            : producer.op() == "Concat" || is_view_op(producer) || writes_view(producer, view);
     if (writes) wanted_[value] = view;
   }
 
@@ -147,7 +156,8 @@ class Assigner {
       const DimExpr& extent = part->shape[static_cast<size_t>(axis)];
       const View destination = slice_view(whole, static_cast<size_t>(axis), start, 1, extent);
       start = start + extent;
-      const bool placed = can_be_placed(part) && !is_view_op(*part->producer()) && others_can_read(*part, node, destination);
+      const bool placed =
+          can_be_placed(part) && !is_view_op(*part->producer()) && others_can_read(*part, node, destination);
       if (placed) want(part, destination);
       auto wanted = wanted_.find(part);
       if (!placed || wanted == wanted_.end()) out_.concat_copies[{&node, i}] = destination;
@@ -177,15 +187,19 @@ class Assigner {
       if (all_uses_read(*node.output(), forward)) return;
     }
     std::vector<int64_t> inverse(permutation->size());
-    for (size_t i = 0; i < permutation->size(); ++i) inverse[static_cast<size_t>((*permutation)[i])] = static_cast<int64_t>(i);
+    for (size_t i = 0; i < permutation->size(); ++i)
+      inverse[static_cast<size_t>((*permutation)[i])] = static_cast<int64_t>(i);
     const ir::Node& producer = *source->producer();
     Storage probe;
     const View contiguous = View::contiguous(&probe, node.output()->shape);
     const View backward = transpose_view(wanted ? *wanted : contiguous, inverse);
     // Writers of whole innermost rows only: a scattered write costs as much as the copy that it saves.
-    if (is_view_op(producer) || producer.op() == "Concat" || !backward.innermost_unit() || !writes_view(producer, backward)) return;
+    if (is_view_op(producer) || producer.op() == "Concat" || !backward.innermost_unit() ||
+        !writes_view(producer, backward))
+      return;
     if (!wanted) {
-      wanted_[node.output()] = View::contiguous(new_storage(engine::Space::kArena, *node.output()), node.output()->shape);
+      wanted_[node.output()] =
+          View::contiguous(new_storage(engine::Space::kArena, *node.output()), node.output()->shape);
       wanted_[source] = transpose_view(wanted_[node.output()], inverse);
     } else {
       wanted_[source] = backward;
@@ -196,8 +210,9 @@ class Assigner {
     for (const auto& node : graph_.nodes()) {
       for (size_t i = 0; i < node->outputs().size(); ++i) place_output(*node, i);
       if (is_view_op(*node)) {
-        out_.elided[node.get()] = std::all_of(node->outputs().begin(), node->outputs().end(),
-                                              [&](const ir::Value* value) { return out_.elided_outputs.contains(value); });
+        out_.elided[node.get()] =
+            std::all_of(node->outputs().begin(), node->outputs().end(),
+                        [&](const ir::Value* value) { return out_.elided_outputs.contains(value); });
       }
     }
   }
@@ -265,7 +280,8 @@ std::optional<View> derived_view(const ir::Node& node, size_t output, const View
       const DimExpr& dim = in.dims[static_cast<size_t>(axis)];
       DimExpr start = (*starts)[i];
       if (auto constant = start.constant()) {
-        // ONNX clamps starts to [0, dim] (to [0, dim - 1] for negative steps); without knowing the dim only safe forms are views.
+        // ONNX clamps starts to [0, dim] (to [0, dim - 1] for negative steps); without knowing the dim only safe forms
+        // are views.
         if (*constant < 0) start = DimExpr::max(dim + DimExpr(*constant), DimExpr(0));
         start = step > 0 ? DimExpr::min(start, dim) : DimExpr::min(start, dim - DimExpr(1));
       }

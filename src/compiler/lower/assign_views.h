@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides where each value lies before any step is made: which are views of others, which are written in place of a Concat's part or
-// straight into a graph output. Used by lower.cc.
+// Decides where each value lies before any step is made: which are views of others, which are written in place of a
+// Concat's part or straight into a graph output. Used by lower.cc.
 #pragma once
 
 #include <map>
@@ -26,7 +26,8 @@ struct ViewAssignment {
   std::map<size_t, View> output_copies;
 };
 
-// What a pure view operation (Reshape, Transpose, Slice, Split, Expand ...) makes of its operand's view; nullopt when it cannot be one.
+// What a pure view operation (Reshape, Transpose, Slice, Split, Expand ...) makes of its operand's view; nullopt when
+// it cannot be one.
 std::optional<View> derived_view(const ir::Node& node, size_t output, const View& in);
 
 ViewAssignment assign_views(const ir::Graph& graph);

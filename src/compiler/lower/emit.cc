@@ -31,7 +31,8 @@ void Emitter::add_input(StepDraft& step, const ir::Value* value, View view) {
   step.input_types.push_back(value->dtype);
 }
 
-void Emitter::add_copy(const ir::Node& node, const View& from, const View& to, DType dtype, std::string_view output_name) {
+void Emitter::add_copy(const ir::Node& node, const View& from, const View& to, DType dtype,
+                       std::string_view output_name) {
   StepDraft& step = out_.steps.emplace_back();
   step.family = kernels::Family::kCopy;
   step.sources = node.sources;
@@ -50,10 +51,12 @@ View Emitter::as_rows(const ir::Node& node, const ir::Value* value, const SymSha
   }
   // [..., N] with leading dims equal to the product's rows, or all 1.
   const DimExpr one(1);
-  const bool single = std::all_of(whole.dims.begin(), whole.dims.end() - 1, [&](const DimExpr& dim) { return dim == one; });
+  const bool single =
+      std::all_of(whole.dims.begin(), whole.dims.end() - 1, [&](const DimExpr& dim) { return dim == one; });
   SymShape full = rows;
   full.push_back(whole.dims.back());
-  const bool same = single || (whole.dims.size() == full.size() && std::equal(rows.begin(), rows.end(), whole.dims.begin()));
+  const bool same =
+      single || (whole.dims.size() == full.size() && std::equal(rows.begin(), rows.end(), whole.dims.begin()));
   if (same) {
     if (std::optional<View> merged = collapse_leading(whole, 2)) return *merged;
   }

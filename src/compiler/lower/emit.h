@@ -20,7 +20,8 @@ class Emitter {
   void add_input(StepDraft& step, const ir::Value* value, View view);
   // A copy between views of equal dims.
   void add_copy(const ir::Node& node, const View& from, const View& to, DType dtype, std::string_view output_name);
-  // The operand as [rows, columns]; copied to a temporary when its strides do not merge. `rows`: the product's leading dims.
+  // The operand as [rows, columns]; copied to a temporary when its strides do not merge. `rows`: the product's leading
+  // dims.
   View as_rows(const ir::Node& node, const ir::Value* value, const SymShape& rows);
   View temporary(DType dtype, SymShape dims);
   const ir::ConstTensor* keep_constant(ir::ConstTensor tensor);
@@ -47,11 +48,12 @@ Status emit_softmax(Emitter& emitter, const ir::Node& node);    // Softmax, LogS
 Status emit_norm(Emitter& emitter, const ir::Node& node);       // LayerNormalization, RMSNormalization
 Status emit_reduce(Emitter& emitter, const ir::Node& node);     // Reduce*, ArgMax, ArgMin
 Status emit_gather(Emitter& emitter, const ir::Node& node);     // Gather, GatherElements, GatherND
-Status emit_move(Emitter& emitter, const ir::Node& node);       // Reshape, Transpose, Slice, Split, Expand ... that are not views
-Status emit_concat(Emitter& emitter, const ir::Node& node);     // Concat
-Status emit_pad(Emitter& emitter, const ir::Node& node);        // Pad
-Status emit_tile(Emitter& emitter, const ir::Node& node);       // Tile
-Status emit_fill(Emitter& emitter, const ir::Node& node);       // ConstantOfShape, Range
-Status emit_resize(Emitter& emitter, const ir::Node& node);     // Resize
+Status emit_move(Emitter& emitter,
+                 const ir::Node& node);  // Reshape, Transpose, Slice, Split, Expand ... that are not views
+Status emit_concat(Emitter& emitter, const ir::Node& node);  // Concat
+Status emit_pad(Emitter& emitter, const ir::Node& node);     // Pad
+Status emit_tile(Emitter& emitter, const ir::Node& node);    // Tile
+Status emit_fill(Emitter& emitter, const ir::Node& node);    // ConstantOfShape, Range
+Status emit_resize(Emitter& emitter, const ir::Node& node);  // Resize
 
 }  // namespace flywheel::lower

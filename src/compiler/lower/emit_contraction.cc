@@ -44,7 +44,8 @@ struct Window {
 };
 
 Result<Window> window_of(const ir::Node& node, std::vector<int64_t> kernel) {
-  if (node.string_or("layout", "NCHW") != "NHWC") return internal_error("its layout is NCHW: the pass to_nhwc has not run");
+  if (node.string_or("layout", "NCHW") != "NHWC")
+    return internal_error("its layout is NCHW: the pass to_nhwc has not run");
   const ir::Value& in = *node.input(0);
   const ir::Value& out = *node.output();
   if (in.rank() != 3 && in.rank() != 4) {
@@ -53,7 +54,8 @@ Result<Window> window_of(const ir::Node& node, std::vector<int64_t> kernel) {
   const auto spatial = static_cast<size_t>(in.rank() - 2), first = 2 - spatial;
   Window window;
   window.one_dimensional = spatial == 1;
-  const auto strides = node.ints_or("strides", {}), dilations = node.ints_or("dilations", {}), pads = node.ints_or("pads", {});
+  const auto strides = node.ints_or("strides", {}), dilations = node.ints_or("dilations", {}),
+             pads = node.ints_or("pads", {});
   const std::string auto_pad = node.string_or("auto_pad", "NOTSET");
   for (size_t i = 0; i < spatial; ++i) {
     const size_t d = first + i;
@@ -101,9 +103,9 @@ Status emit_conv(Emitter& emitter, const ir::Node& node) {
     emitter.add_input(step, operand, window.one_dimensional && view.dims.size() == 3 ? with_height(view) : view);
   }
   step.program = program_with_bias(node);
-  step.ints = {window.kernel[0],    window.kernel[1],    window.stride[0],   window.stride[1],   window.pad_begin[0],
-               window.pad_begin[1], window.pad_end[0],   window.pad_end[1],  window.dilation[0], window.dilation[1],
-               node.int_or("group", 1)};
+  step.ints = {window.kernel[0],    window.kernel[1],    window.stride[0],       window.stride[1],
+               window.pad_begin[0], window.pad_begin[1], window.pad_end[0],      window.pad_end[1],
+               window.dilation[0],  window.dilation[1],  node.int_or("group", 1)};
   return Status::ok();
 }
 
@@ -124,8 +126,8 @@ Status emit_gemm(Emitter& emitter, const ir::Node& node) {
     step.ints = {node.int_or("transB", 0)};
   }
   if (!in_place) {
-    emitter.add_copy(node, View::contiguous(out->storage, node.output()->shape), emitter.view(node.output()), node.output()->dtype,
-                     node.output()->name);
+    emitter.add_copy(node, View::contiguous(out->storage, node.output()->shape), emitter.view(node.output()),
+                     node.output()->dtype, node.output()->name);
   }
   return Status::ok();
 }
@@ -173,9 +175,10 @@ Status emit_pool(Emitter& emitter, const ir::Node& node) {
   step.outputs[0] = spatial_view(window, step.outputs[0]);
   emitter.add_input(step, node.input(0), spatial_view(window, emitter.view(node.input(0))));
   const auto kind = node.op() == "MaxPool" ? kernels::PoolKind::kMax : kernels::PoolKind::kAverage;
-  step.ints = {static_cast<int64_t>(kind), window.kernel[0],    window.kernel[1],  window.stride[0],  window.stride[1],
-               window.pad_begin[0],        window.pad_begin[1], window.pad_end[0], window.pad_end[1], window.dilation[0],
-               window.dilation[1],         node.int_or("count_include_pad", 0)};
+  step.ints = {static_cast<int64_t>(kind), window.kernel[0],   window.kernel[1],
+               window.stride[0],           window.stride[1],   window.pad_begin[0],
+               window.pad_begin[1],        window.pad_end[0],  window.pad_end[1],
+               window.dilation[0],         window.dilation[1], node.int_or("count_include_pad", 0)};
   return Status::ok();
 }
 

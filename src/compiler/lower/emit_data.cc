@@ -89,7 +89,8 @@ Status emit_softmax(Emitter& emitter, const ir::Node& node) {
 
 Status emit_norm(Emitter& emitter, const ir::Node& node) {
   for (size_t i = 1; i < node.outputs().size(); ++i) {
-    if (!node.outputs()[i]->uses().empty() || node.outputs()[i]->is_graph_output()) return unsupported("its output of statistics is used");
+    if (!node.outputs()[i]->uses().empty() || node.outputs()[i]->is_graph_output())
+      return unsupported("its output of statistics is used");
   }
   StepDraft& step = emitter.begin(node, Family::kLayerNorm);
   for (const ir::Value* value : node.inputs()) {
@@ -103,8 +104,9 @@ Status emit_norm(Emitter& emitter, const ir::Node& node) {
 Status emit_reduce(Emitter& emitter, const ir::Node& node) {
   using kernels::ReduceKind;
   static constexpr std::pair<std::string_view, ReduceKind> kKinds[] = {
-      {"ReduceSum", ReduceKind::kSum},       {"ReduceMean", ReduceKind::kMean},     {"ReduceMax", ReduceKind::kMax},
-      {"ReduceMin", ReduceKind::kMin},       {"ReduceProd", ReduceKind::kProd},     {"ReduceL1", ReduceKind::kL1},
+      {"ReduceSum", ReduceKind::kSum},       {"ReduceMean", ReduceKind::kMean},
+      {"ReduceMax", ReduceKind::kMax},       {"ReduceMin", ReduceKind::kMin},
+      {"ReduceProd", ReduceKind::kProd},     {"ReduceL1", ReduceKind::kL1},
       {"ReduceL2", ReduceKind::kL2},         {"ReduceSumSquare", ReduceKind::kSumSquare},
       {"ReduceLogSum", ReduceKind::kLogSum}, {"ReduceLogSumExp", ReduceKind::kLogSumExp},
       {"ArgMax", ReduceKind::kArgMax},       {"ArgMin", ReduceKind::kArgMin}};
@@ -119,7 +121,8 @@ Status emit_reduce(Emitter& emitter, const ir::Node& node) {
   StepDraft& step = emitter.begin(node, Family::kReduce);
   emitter.add_input(step, node.input(0));
   for (const auto& [name, kind] : kKinds) {
-    if (node.op() == name) step.ints = {static_cast<int64_t>(kind), node.int_or("keepdims", 1), node.int_or("select_last_index", 0)};
+    if (node.op() == name)
+      step.ints = {static_cast<int64_t>(kind), node.int_or("keepdims", 1), node.int_or("select_last_index", 0)};
   }
   for (int64_t axis : axes) step.ints.emplace_back(axis);
   return Status::ok();
@@ -133,7 +136,8 @@ Status emit_gather(Emitter& emitter, const ir::Node& node) {
   StepDraft& step = emitter.begin(node, Family::kGather);
   emitter.add_input(step, node.input(0));
   emitter.add_input(step, node.input(1));
-  step.ints = {static_cast<int64_t>(kind), axis_of(node, "axis", 0, node.input(0)->rank()), node.int_or("batch_dims", 0)};
+  step.ints = {static_cast<int64_t>(kind), axis_of(node, "axis", 0, node.input(0)->rank()),
+               node.int_or("batch_dims", 0)};
   return Status::ok();
 }
 
@@ -146,7 +150,8 @@ Status emit_move(Emitter& emitter, const ir::Node& node) {
       emitter.add_copy(node, *from, out, value->dtype, value->name);
       continue;
     }
-    // A reshape of something that does not lie in order: copy in the operand's dims, or through a temporary that lies in order.
+    // A reshape of something that does not lie in order: copy in the operand's dims, or through a temporary that lies
+    // in order.
     if (std::optional<View> to = reshape_view(out, in.dims)) {
       emitter.add_copy(node, in, *to, value->dtype, value->name);
       continue;
@@ -173,8 +178,10 @@ Status emit_pad(Emitter& emitter, const ir::Node& node) {
   if (pads == nullptr || pads->size() != 2 * rank) return internal_error("its pads are missing");
   using kernels::PadMode;
   FW_ASSIGN_OR_RETURN(int64_t mode, enum_value<PadMode>(node, "mode", "constant",
-                                                        {{"constant", PadMode::kConstant}, {"edge", PadMode::kEdge},
-                                                         {"reflect", PadMode::kReflect}, {"wrap", PadMode::kWrap}}));
+                                                        {{"constant", PadMode::kConstant},
+                                                         {"edge", PadMode::kEdge},
+                                                         {"reflect", PadMode::kReflect},
+                                                         {"wrap", PadMode::kWrap}}));
   int64_t bits = 0;
   const double value = node.float_or("value", 0.0);
   switch (node.output()->dtype) {
@@ -211,7 +218,8 @@ Status emit_tile(Emitter& emitter, const ir::Node& node) {
     from.dims.push_back(in.dims[i]);
     from.strides.push_back(in.strides[i]);
   }
-  if (from.dims.size() > kMaxRank) return unsupported(fmt::format("it repeats too many dims of a tensor of rank {}", in.dims.size()));
+  if (from.dims.size() > kMaxRank)
+    return unsupported(fmt::format("it repeats too many dims of a tensor of rank {}", in.dims.size()));
   std::optional<View> to = reshape_view(out, from.dims);
   if (to) {
     emitter.add_copy(node, from, *to, node.output()->dtype, node.output()->name);
@@ -247,23 +255,26 @@ Status emit_fill(Emitter& emitter, const ir::Node& node) {
 
 Status emit_resize(Emitter& emitter, const ir::Node& node) {
   using namespace kernels;
-  if (node.string_or("layout", "NCHW") != "NHWC") return internal_error("its layout is NCHW: the pass to_nhwc has not run");
+  if (node.string_or("layout", "NCHW") != "NHWC")
+    return internal_error("its layout is NCHW: the pass to_nhwc has not run");
   if (node.input(0)->rank() != 4) return unsupported("only images (rank 4) can be resized");
   FW_ASSIGN_OR_RETURN(int64_t mode, enum_value<ResizeMode>(node, "mode", "nearest",
-                                                           {{"nearest", ResizeMode::kNearest}, {"linear", ResizeMode::kLinear},
+                                                           {{"nearest", ResizeMode::kNearest},
+                                                            {"linear", ResizeMode::kLinear},
                                                             {"cubic", ResizeMode::kCubic}}));
-  FW_ASSIGN_OR_RETURN(int64_t coordinates,
-                      enum_value<ResizeCoordinates>(node, "coordinate_transformation_mode", "half_pixel",
-                                                    {{"half_pixel", ResizeCoordinates::kHalfPixel},
-                                                     {"asymmetric", ResizeCoordinates::kAsymmetric},
-                                                     {"align_corners", ResizeCoordinates::kAlignCorners},
-                                                     {"pytorch_half_pixel", ResizeCoordinates::kPytorchHalfPixel},
-                                                     {"half_pixel_symmetric", ResizeCoordinates::kHalfPixelSymmetric}}));
-  FW_ASSIGN_OR_RETURN(int64_t rounding, enum_value<NearestRounding>(node, "nearest_mode", "round_prefer_floor",
-                                                                    {{"round_prefer_floor", NearestRounding::kRoundPreferFloor},
-                                                                     {"round_prefer_ceil", NearestRounding::kRoundPreferCeil},
-                                                                     {"floor", NearestRounding::kFloor},
-                                                                     {"ceil", NearestRounding::kCeil}}));
+  FW_ASSIGN_OR_RETURN(int64_t coordinates, enum_value<ResizeCoordinates>(
+                                               node, "coordinate_transformation_mode", "half_pixel",
+                                               {{"half_pixel", ResizeCoordinates::kHalfPixel},
+                                                {"asymmetric", ResizeCoordinates::kAsymmetric},
+                                                {"align_corners", ResizeCoordinates::kAlignCorners},
+                                                {"pytorch_half_pixel", ResizeCoordinates::kPytorchHalfPixel},
+                                                {"half_pixel_symmetric", ResizeCoordinates::kHalfPixelSymmetric}}));
+  FW_ASSIGN_OR_RETURN(int64_t rounding,
+                      enum_value<NearestRounding>(node, "nearest_mode", "round_prefer_floor",
+                                                  {{"round_prefer_floor", NearestRounding::kRoundPreferFloor},
+                                                   {"round_prefer_ceil", NearestRounding::kRoundPreferCeil},
+                                                   {"floor", NearestRounding::kFloor},
+                                                   {"ceil", NearestRounding::kCeil}}));
   std::vector<double> scales;
   if (const auto* given = node.find<std::vector<double>>("scales")) scales = *given;
   if (!scales.empty() && scales.size() != 4) return internal_error("its scales do not match its rank");
@@ -271,7 +282,9 @@ Status emit_resize(Emitter& emitter, const ir::Node& node) {
     for (size_t d : {1, 2}) {
       const auto in = node.input(0)->shape[d].constant(), out = node.output()->shape[d].constant();
       if (!in || !out || *in == 0) {
-        return unsupported("resizing to given sizes needs a fixed input size: fix height and width in the model, or export with scales");
+        return unsupported(
+            "resizing to given sizes needs a fixed input size: fix height and width in the model, or export with "
+            "scales");
       }
       scales.push_back(static_cast<double>(*out) / static_cast<double>(*in));
     }
@@ -281,7 +294,8 @@ Status emit_resize(Emitter& emitter, const ir::Node& node) {
   StepDraft& step = emitter.begin(node, Family::kResize);
   emitter.add_input(step, node.input(0));
   step.ints = {mode, coordinates, rounding, node.int_or("exclude_outside", 0)};
-  step.floats = {scales[0], scales[1], node.float_or("cubic_coeff_a", -0.75), node.float_or("extrapolation_value", 0.0)};
+  step.floats = {scales[0], scales[1], node.float_or("cubic_coeff_a", -0.75),
+                 node.float_or("extrapolation_value", 0.0)};
   return Status::ok();
 }
 

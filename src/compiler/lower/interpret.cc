@@ -56,8 +56,10 @@ class Interpreter {
 
   Result<std::byte*> base_of(Storage* storage) {
     switch (storage->space) {
-      case engine::Space::kInput: return const_cast<std::byte*>(inputs_[static_cast<size_t>(storage->index)].data.get());
-      case engine::Space::kOutput: return const_cast<std::byte*>(outputs_[static_cast<size_t>(storage->index)].data.get());
+      case engine::Space::kInput:
+        return const_cast<std::byte*>(inputs_[static_cast<size_t>(storage->index)].data.get());
+      case engine::Space::kOutput:
+        return const_cast<std::byte*>(outputs_[static_cast<size_t>(storage->index)].data.get());
       case engine::Space::kWeights: return const_cast<std::byte*>(storage->constant->data.get());
       default: break;
     }
@@ -66,7 +68,8 @@ class Interpreter {
       FW_ASSIGN_OR_RETURN(int64_t elements, storage->elements.evaluate(symbols_));
       if (elements < 0 || elements > int64_t{1} << 40) return invalid_argument("an intermediate tensor is too large");
       FW_ASSIGN_OR_RETURN(AlignedBuffer buffer,
-                          AlignedBuffer::allocate(static_cast<size_t>(elements) * dtype_size(storage->dtype) + 1, "an intermediate tensor"));
+                          AlignedBuffer::allocate(static_cast<size_t>(elements) * dtype_size(storage->dtype) + 1,
+                                                  "an intermediate tensor"));
       it = arena_.emplace(storage, std::move(buffer)).first;
     }
     return it->second.data();
@@ -130,7 +133,8 @@ Result<std::vector<ir::ConstTensor>> evaluate_node(const ir::Node& node) {
       operands.push_back(nullptr);
       continue;
     }
-    if (!value->constant) return invalid_argument(fmt::format("{} has an operand that is not constant", node.describe()));
+    if (!value->constant)
+      return invalid_argument(fmt::format("{} has an operand that is not constant", node.describe()));
     operands.push_back(graph.add_constant(value->name, *value->constant));
   }
   ir::Node* copy = graph.add_node(node.op(), operands, static_cast<int>(node.outputs().size()));

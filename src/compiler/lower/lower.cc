@@ -56,7 +56,8 @@ Result<LoweredGraph> lower(const ir::Graph& graph) {
   return out;
 }
 
-Result<kernels::Problem> problem_for(const StepDraft& step, const std::map<std::string, int64_t, std::less<>>& symbols) {
+Result<kernels::Problem> problem_for(const StepDraft& step,
+                                     const std::map<std::string, int64_t, std::less<>>& symbols) {
   kernels::Problem problem;
   problem.family = step.family;
   problem.floats = step.floats;
@@ -74,8 +75,8 @@ Result<kernels::Problem> problem_for(const StepDraft& step, const std::map<std::
     FW_RETURN_IF_ERROR(evaluate(view.dims, desc.dims));
     FW_RETURN_IF_ERROR(evaluate(view.strides, desc.strides));
     if (!checked_element_count(desc.dims)) {
-      return invalid_argument(fmt::format("step '{}' would work on shape {}: the profile does not fit the model", step.name,
-                                          dims_to_string(desc.dims)));
+      return invalid_argument(fmt::format("step '{}' would work on shape {}: the profile does not fit the model",
+                                          step.name, dims_to_string(desc.dims)));
     }
     return desc;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering: a graph after all passes becomes steps (one kernel problem each) over views of storage. build.cc calls lower(), chooses a
-// tactic for each step (compiler/tune) and assembles the plan (assemble.h).
+// Lowering: a graph after all passes becomes steps (one kernel problem each) over views of storage. build.cc calls
+// lower(), chooses a tactic for each step (compiler/tune) and assembles the plan (assemble.h).
 #pragma once
 
 #include <memory>
@@ -34,7 +34,8 @@ struct LoweredGraph {
   std::vector<StepDraft> steps;
 };
 
-// kUnsupported lists every node that has no kernel, with the reason; kInternal for a graph that the passes should not have left.
+// kUnsupported lists every node that has no kernel, with the reason; kInternal for a graph that the passes should not
+// have left.
 Result<LoweredGraph> lower(const ir::Graph& graph);
 
 // The kernel problem of a step for given symbol values.

@@ -10,7 +10,8 @@
 namespace flywheel::lower {
 namespace {
 
-// Blocks begin a cache line after a page boundary would: equal offsets modulo 4 KB put rows of input and output on the same L1 sets.
+// Blocks begin a cache line after a page boundary would: equal offsets modulo 4 KB put rows of input and output on the
+// same L1 sets.
 constexpr uint64_t kSkewBytes = 64 * 5;
 
 uint64_t align_up(uint64_t value) { return (value + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
@@ -34,12 +35,14 @@ Result<uint64_t> plan_memory(LoweredGraph& lowered, const std::map<std::string, 
     int64_t bytes = 0;
     if (elements < 0 || __builtin_mul_overflow(elements, static_cast<int64_t>(dtype_size(storage->dtype)), &bytes) ||
         bytes > int64_t{1} << 45) {
-      return invalid_argument(fmt::format("an intermediate tensor would have {} elements at the profile's maximum: lower the maximum", elements));
+      return invalid_argument(fmt::format(
+          "an intermediate tensor would have {} elements at the profile's maximum: lower the maximum", elements));
     }
     storage->size_bytes = static_cast<uint64_t>(bytes);
     if (storage->space == engine::Space::kArena && storage->first_step >= 0) order.push_back(storage.get());
   }
-  std::stable_sort(order.begin(), order.end(), [](const Storage* a, const Storage* b) { return a->size_bytes > b->size_bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Storage* a, const Storage* b) { return a->size_bytes > b->size_bytes; });
 
   std::vector<Storage*> placed;  // by offset
   uint64_t arena_bytes = 0;

@@ -42,7 +42,8 @@ std::optional<View> reshape_view(const View& view, const SymShape& dims) {
     out.strides = contiguous_strides(dims);
     return out;
   }
-  // Walk both shapes from the back, matching groups of equal element count. Within a group the old dims must be mergeable.
+  // Walk both shapes from the back, matching groups of equal element count. Within a group the old dims must be
+  // mergeable.
   size_t i = view.dims.size(), j = dims.size();
   const DimExpr one(1);
   while (j > 0) {
@@ -55,7 +56,8 @@ std::optional<View> reshape_view(const View& view, const SymShape& dims) {
     size_t i_begin = i - 1, j_begin = j - 1;
     DimExpr old_count = view.dims[i_begin], new_count = dims[j_begin];
     while (old_count != new_count) {
-      // Grow the side that is a proper factor of the other; symbolic extents grow the old side first when neither is known smaller.
+      // Grow the side that is a proper factor of the other; symbolic extents grow the old side first when neither is
+      // known smaller.
       const auto a = old_count.constant(), b = new_count.constant();
       const bool grow_new = a && b ? *b < *a : (b && !a);
       if (grow_new && j_begin > 0) {

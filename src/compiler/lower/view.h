@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symbolic views of storage: how a value lies in memory while the graph is lowered. Reshape, Transpose, Slice, Split and Expand become
-// views of their operand's storage, parts of a Concat views of its result's, wherever the kernels on both sides can take it.
+// Symbolic views of storage: how a value lies in memory while the graph is lowered. Reshape, Transpose, Slice, Split
+// and Expand become views of their operand's storage, parts of a Concat views of its result's, wherever the kernels on
+// both sides can take it.
 #pragma once
 
 #include <optional>
@@ -14,12 +15,12 @@ namespace flywheel::lower {
 // One block of memory. Owned by the lowering; views point to it.
 struct Storage {
   engine::Space space = engine::Space::kArena;
-  int index = 0;                                 // kInput, kOutput: which
-  const ir::ConstTensor* constant = nullptr;     // kWeights
-  DimExpr elements;                              // extent
+  int index = 0;                              // kInput, kOutput: which
+  const ir::ConstTensor* constant = nullptr;  // kWeights
+  DimExpr elements;                           // extent
   DType dtype = DType::kFloat32;
-  int first_step = -1, last_step = -1;           // kArena: lifetime, in steps
-  uint64_t offset = 0, size_bytes = 0;           // kArena, kWeights: placed at the end; size at the profile's max
+  int first_step = -1, last_step = -1;  // kArena: lifetime, in steps
+  uint64_t offset = 0, size_bytes = 0;  // kArena, kWeights: placed at the end; size at the profile's max
 };
 
 struct View {

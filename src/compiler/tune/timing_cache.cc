@@ -28,7 +28,8 @@ Result<TimingCache> TimingCache::load(const std::string& path) {
   std::string_view rest = *text;
   int line_number = 0;
   auto damaged = [&](std::string_view why) {
-    return corrupt(fmt::format("timing cache '{}' line {}: {}; delete the file or name another", path, line_number, why));
+    return corrupt(
+        fmt::format("timing cache '{}' line {}: {}; delete the file or name another", path, line_number, why));
   };
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
@@ -59,6 +60,8 @@ std::optional<double> TimingCache::find(std::string_view key, std::string_view t
   return it == entries_.end() ? std::nullopt : std::optional<double>(it->second);
 }
 
-void TimingCache::record(std::string_view key, std::string_view tactic, double ms) { entries_[entry_name(key, tactic)] = ms; }
+void TimingCache::record(std::string_view key, std::string_view tactic, double ms) {
+  entries_[entry_name(key, tactic)] = ms;
+}
 
 }  // namespace flywheel::tune

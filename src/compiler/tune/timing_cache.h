@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured times of tactics, kept in a text file between builds: one line an entry, keyed by machine, thread count, problem and tactic.
-// The file is portable between builds and can be merged by concatenation; lines that do not parse are an error, not skipped, so that a
-// damaged cache is noticed. Not thread-safe.
+// Measured times of tactics, kept in a text file between builds: one line an entry, keyed by machine, thread count,
+// problem and tactic. The file is portable between builds and can be merged by concatenation; lines that do not parse
+// are an error, not skipped, so that a damaged cache is noticed. Not thread-safe.
 #pragma once
 
 #include <map>

@@ -18,9 +18,9 @@ namespace {
 constexpr double kTie = 0.02;
 constexpr int kRounds = 5;
 constexpr int kRoundsBeforeDropping = 2;
-constexpr double kHopeless = 1.25;           // of the best, after kRoundsBeforeDropping
-constexpr double kMinRoundMs = 0.3;          // short kernels are repeated within a round
-constexpr double kMaxCandidateMs = 400;      // a candidate's rounds stop here
+constexpr double kHopeless = 1.25;       // of the best, after kRoundsBeforeDropping
+constexpr double kMinRoundMs = 0.3;      // short kernels are repeated within a round
+constexpr double kMaxCandidateMs = 400;  // a candidate's rounds stop here
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -48,7 +48,8 @@ Result<OperandBuffer> make_buffer(const TensorDesc& desc, bool fill) {
   }
   const auto size = static_cast<int64_t>(dtype_size(desc.dtype));
   OperandBuffer out;
-  FW_ASSIGN_OR_RETURN(out.buffer, AlignedBuffer::allocate(static_cast<size_t>((high - low + 1) * size), "a tuning buffer"));
+  FW_ASSIGN_OR_RETURN(out.buffer,
+                      AlignedBuffer::allocate(static_cast<size_t>((high - low + 1) * size), "a tuning buffer"));
   out.first = out.buffer.data() - low * size;
   if (fill && desc.dtype == DType::kFloat32) {
     auto* values = reinterpret_cast<float*>(out.buffer.data());
@@ -73,7 +74,8 @@ struct Tuner::Candidate {
   bool dropped = false, measured = false;
 };
 
-Result<std::unique_ptr<Tuner>> Tuner::create(const Machine& machine, int threads, const TunerOptions& options, TimingCache* cache) {
+Result<std::unique_ptr<Tuner>> Tuner::create(const Machine& machine, int threads, const TunerOptions& options,
+                                             TimingCache* cache) {
   std::unique_ptr<Tuner> tuner(new Tuner(machine, options, cache));
   FW_ASSIGN_OR_RETURN(tuner->team_, ThreadTeam::create(threads));
   tuner->started_s_ = now_s();
@@ -126,7 +128,8 @@ Result<Choice> Tuner::choose(const kernels::Problem& problem, std::span<const vo
     FW_RETURN_IF_ERROR(measure(problem, constants, candidates));
     for (const Candidate& candidate : candidates) cache_->record(key, candidate.tactic->name, candidate.best_ms);
     // What the cache will give back next time, so that this build and one from the cache choose alike.
-    for (Candidate& candidate : candidates) candidate.best_ms = std::strtod(fmt::format("{:.6g}", candidate.best_ms).c_str(), nullptr);
+    for (Candidate& candidate : candidates)
+      candidate.best_ms = std::strtod(fmt::format("{:.6g}", candidate.best_ms).c_str(), nullptr);
   }
   double best = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) best = std::min(best, candidate.best_ms);
@@ -140,7 +143,8 @@ Result<Choice> Tuner::choose(const kernels::Problem& problem, std::span<const vo
   return choice;
 }
 
-Status Tuner::measure(const kernels::Problem& problem, std::span<const void* const> constants, std::vector<Candidate>& candidates) {
+Status Tuner::measure(const kernels::Problem& problem, std::span<const void* const> constants,
+                      std::vector<Candidate>& candidates) {
   std::vector<OperandBuffer> inputs, outputs;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     if (constants[i] != nullptr) {
@@ -161,7 +165,8 @@ Status Tuner::measure(const kernels::Problem& problem, std::span<const void* con
       FW_ASSIGN_OR_RETURN(candidate.packed, candidate.tactic->pack(problem, constants, candidate.consumed));
     }
     FW_ASSIGN_OR_RETURN(candidate.kernel, candidate.tactic->bind(problem, machine_, team_->size()));
-    FW_ASSIGN_OR_RETURN(candidate.workspace, AlignedBuffer::allocate(candidate.kernel->workspace_bytes(), "a tuning workspace"));
+    FW_ASSIGN_OR_RETURN(candidate.workspace,
+                        AlignedBuffer::allocate(candidate.kernel->workspace_bytes(), "a tuning workspace"));
   }
 
   std::vector<const void*> input_pointers(inputs.size());
@@ -173,8 +178,8 @@ Status Tuner::measure(const kernels::Problem& problem, std::span<const void* con
     for (Candidate& candidate : candidates) {
       if (candidate.dropped) continue;
       for (size_t i = 0; i < inputs.size(); ++i) input_pointers[i] = candidate.consumed[i] ? nullptr : inputs[i].first;
-      const kernels::Operands operands{input_pointers.data(), output_pointers.data(), candidate.packed.data(), candidate.workspace.data(),
-                                       &faults};
+      const kernels::Operands operands{input_pointers.data(), output_pointers.data(), candidate.packed.data(),
+                                       candidate.workspace.data(), &faults};
       double round_best = std::numeric_limits<double>::infinity(), round_spent = 0;
       do {
         if (options_.cold_weights) flush_from_caches(candidate.packed.data(), candidate.packed.size_bytes());
