@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Family conv: 2-D convolution over NHWC.
-//   acc[n,y,x,k] = sum over r,s,c of  X[n, y*stride_h + r*dilation_h - pad_top, x*stride_w + s*dilation_w - pad_left, g*Cg + c]
+//   acc[n,y,x,k] = sum over r,s,c of  X[n, y*stride_h + r*dilation_h - pad_top, x*stride_w + s*dilation_w - pad_left,
+//   g*Cg + c]
 //                                     * W[k, c, r, s]            with g = k / (K/groups), Cg = C/groups, zero outside X
 //   Y = program(acc, epilogue operands)
-// Operands: inputs[0] X [N,H,W,C]; inputs[1] W [K,C/groups,R,S], constant (ONNX's OIHW); inputs[2..] the epilogue's, each
-// broadcasting to Y (a bias is [K]; a residual [N,OH,OW,K]). outputs[0] Y [N,OH,OW,K]. The innermost stride of X, Y and of
-// full-size epilogue operands is 1; the others are free (Y may be a slice of a Concat's buffer).
-// A 1-D convolution comes with H = R = 1. groups == C == K is depthwise.
+// Operands: inputs[0] X [N,H,W,C]; inputs[1] W [K,C/groups,R,S], constant (ONNX's OIHW); inputs[2..] the epilogue's,
+// each broadcasting to Y (a bias is [K]; a residual [N,OH,OW,K]). outputs[0] Y [N,OH,OW,K]. The innermost stride of X,
+// Y and of full-size epilogue operands is 1; the others are free (Y may be a slice of a Concat's buffer). A 1-D
+// convolution comes with H = R = 1. groups == C == K is depthwise.
 #pragma once
 
 #include "kernels/problem.h"
