@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# The verbs. Each installs what it needs (scripts/bootstrap) and calls CMake's presets; `make help` lists them.
+JOBS ?= $(shell nproc)
+
+.DEFAULT_GOAL := all
+.PHONY: all demo test check asan tsan clean help
+
+all:  ## build build/flywheel
+	@scripts/bootstrap
+	@[ -f build/build.ninja ] || cmake --preset release -DFLYWHEEL_TESTS=OFF
+	@cmake --build --preset release --target flywheel --parallel $(JOBS)
+
+demo: all  ## compile the bundled model, serve it, send it real images and print what happened
+	@scripts/demo
+
+test:  ## build everything, run all tests (plain, sanitized, fuzzers briefly) and count them
+	@JOBS=$(JOBS) scripts/test
+
+check:  ## format, room arrows, file lengths and the like; seconds. `scripts/check --tidy` adds clang-tidy
+	@scripts/bootstrap --check
+	@scripts/check
+
+asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@JOBS=$(JOBS) scripts/test --preset asan
+
+tsan:  ## all tests under ThreadSanitizer
+	@JOBS=$(JOBS) scripts/test --preset tsan
+
+clean:  ## delete all that was built (ccache keeps its own)
+	rm -rf build demo-work
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
