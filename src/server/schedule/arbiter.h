@@ -7,7 +7,9 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -17,8 +19,8 @@ namespace flywheel::schedule {
 
 class DeviceArbiter {
  public:
-  // `slots`: how many batches may run on the device at once.
-  explicit DeviceArbiter(int slots = 1) : free_slots_(slots) {}
+  // `slots`: how many batches may run on the device at once. `clock`: monotonic nanoseconds.
+  explicit DeviceArbiter(int slots = 1, std::function<int64_t()> clock = monotonic_now_ns);
   DeviceArbiter(const DeviceArbiter&) = delete;
   DeviceArbiter& operator=(const DeviceArbiter&) = delete;
 
@@ -28,8 +30,10 @@ class DeviceArbiter {
   // A model, for as long as the pointer lives. Lower classes go first. `weight` > 0 is its share within its class.
   std::shared_ptr<Client> add_client(int priority_class, double weight);
 
-  // Waits for a slot.
+  // Waits for a slot. The lease is empty if the client was cancelled.
   Lease acquire(const std::shared_ptr<Client>& client);
+  // For a model that stops: its waiting and future calls of acquire return at once, with nothing.
+  void cancel(const std::shared_ptr<Client>& client);
 
   int waiting() const;
 
@@ -40,8 +44,9 @@ class DeviceArbiter {
 
   mutable std::mutex mutex_;
   int free_slots_;
-  std::list<Waiter*> waiters_;  // in order of arrival
-  double virtual_time_ = 0;     // service level of the client served last: where an idle client resumes
+  std::list<Waiter*> waiters_;          // in order of arrival
+  std::map<int, double> virtual_time_;  // by class, the service of the client served last: where an idle one resumes
+  const std::function<int64_t()> clock_;
 };
 
 class DeviceArbiter::Client {
@@ -54,6 +59,7 @@ class DeviceArbiter::Client {
   friend class DeviceArbiter;
   double service = 0;  // device seconds used, divided by weight
   int active = 0;      // leases held and waiting
+  bool cancelled = false;
 };
 
 // The right to run one batch; gives it back when destroyed or released.
@@ -64,6 +70,7 @@ class DeviceArbiter::Lease {
   Lease& operator=(Lease&& other) noexcept;
   ~Lease() { release(); }
   void release();
+  bool is_held() const { return arbiter_ != nullptr; }
 
  private:
   friend class DeviceArbiter;

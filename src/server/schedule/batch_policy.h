@@ -67,7 +67,17 @@ class BatchPolicy {
   virtual Decision decide(const PolicyInput& input) const = 0;
 };
 
-// The policy that the configuration asks for.
-Result<std::unique_ptr<BatchPolicy>> make_policy(const config::ModelConfig& config);
+struct PolicyOptions {
+  // Nothing is sent until this many requests have been queued once: lets a test fill the queue first.
+  uint64_t hold_until_queued = 0;
+};
+
+// The policy that the configuration asks for: by name in its parameter "batch_policy", else by its dynamic_batching.
+Result<std::unique_ptr<BatchPolicy>> make_policy(const config::ModelConfig& config, const PolicyOptions& options = {});
+
+// What every policy does first: requests whose client gave up, and requests whose time ran out, leave the queue. True
+// if there are some, and then `decision` is to be returned; otherwise decision.wait_until_ns is when the next one's
+// time ends.
+bool decide_removals(const PolicyInput& input, Decision& decision);
 
 }  // namespace flywheel::schedule

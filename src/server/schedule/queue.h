@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -24,8 +23,12 @@ class RequestQueue {
   // Without dynamic batching there is one level with no limits.
   explicit RequestQueue(const config::ModelConfig& config);
 
-  // Appends to the request's level and fixes when its time runs out. Refuses when the level is full.
-  Status push(const RequestPtr& request, int64_t now_ns);
+  // Appends to the request's level and fixes when its time runs out. Refuses when the level is full, not counting
+  // `leaving` of its requests that are about to be taken out.
+  Status push(const RequestPtr& request, int64_t now_ns, size_t leaving = 0);
+  // The level that a request of this priority belongs to, and whether it is full.
+  uint64_t effective_level(uint64_t priority) const;
+  bool is_full(uint64_t level, size_t leaving = 0) const;
   // Out of the queue, wherever it stands in it.
   RequestPtr remove(InferRequest& request);
   // To the end of its level's delayed requests; it does not expire again.
@@ -39,12 +42,14 @@ class RequestQueue {
   size_t size() const { return size_; }
   uint64_t pushed() const { return pushed_; }          // requests accepted, ever
   uint64_t dispatches() const { return dispatches_; }  // batches taken out, ever
-  int64_t next_expiry_ns() const { return expiries_.empty() ? kNever : expiries_.begin()->first; }
+  int64_t next_expiry_ns() const { return expiries_.empty() ? kNever : expiries_.begin()->first.first; }
   config::TimeoutAction timeout_action(uint64_t level) const;
-  const std::vector<InferRequest*>& cancelled() const { return cancelled_; }
+  // Requests noted as cancelled, in order of arrival.
+  std::vector<InferRequest*> cancelled() const;
+  bool any_cancelled() const { return !cancelled_.empty(); }
   // Requests whose time has run out at `now_ns`, earliest first.
   std::vector<InferRequest*> expired(int64_t now_ns) const;
-  // The request that has waited longest among those of lower levels than the first; null without such.
+  // The request that came first among those of lower levels than the first one waiting; null without such.
   InferRequest* oldest_below_first_level() const;
 
   // Calls f(InferRequest&) in serving order until it returns false.
@@ -63,13 +68,12 @@ class RequestQueue {
     std::list<RequestPtr> ready;
     std::list<RequestPtr> delayed;
   };
-  uint64_t effective_level(uint64_t priority) const;
   const config::QueuePolicy& policy_of(uint64_t level) const;
 
   config::DynamicBatching batching_;
-  std::map<uint64_t, Level> levels_;  // only those that hold requests
-  std::set<std::pair<int64_t, InferRequest*>> expiries_;
-  std::vector<InferRequest*> cancelled_;
+  std::map<uint64_t, Level> levels_;                                // only those that hold requests
+  std::map<std::pair<int64_t, uint64_t>, InferRequest*> expiries_;  // by time and order of arrival
+  std::map<uint64_t, InferRequest*> cancelled_;                     // by order of arrival
   size_t size_ = 0;
   uint64_t pushed_ = 0;
   uint64_t dispatches_ = 0;

@@ -105,7 +105,8 @@ class InferRequest {
   std::weak_ptr<CancelListener> listener_;
 };
 
-// What has to be equal for two requests to share a batch: which inputs are present and their dimensions, without the batch
+// What has to be equal for two requests to share a batch: which inputs are present and their dimensions, without the
+// batch
 // (`batched`: the leading dimension is the batch). `inputs` are in one order for all requests, the configuration's.
 // A model whose every input has fixed dims needs none: leave the signature empty.
 std::vector<int64_t> shape_signature(const std::vector<InputView>& inputs, bool batched);

@@ -28,6 +28,7 @@ struct SchedulerOptions {
   int64_t execution_timeout_ns = 120'000'000'000;
   // The engine's measured latencies, for policies that use them.
   LatencyCurve latency_curve;
+  PolicyOptions policy;
 };
 
 class Scheduler {
@@ -52,7 +53,7 @@ class Scheduler {
 
   // Lives as long as any holder: a request's last answer may come after the scheduler is gone from the repository.
   std::shared_ptr<ModelStatistics> statistics() const;
-  // Requests waiting for execution, by level; for metrics.
+  // Requests waiting for execution.
   size_t queued_requests() const;
 
  private:

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/schedule/request.h"
+
+#include <utility>
+
+namespace flywheel::schedule {
+
+void InferRequest::cancel() {
+  if (cancelled_.exchange(true, std::memory_order_acq_rel)) return;
+  std::shared_ptr<CancelListener> listener;
+  {
+    std::lock_guard lock(listener_mutex_);
+    listener = listener_.lock();
+  }
+  if (listener) listener->on_cancel(*this);
+}
+
+void InferRequest::set_cancel_listener(std::weak_ptr<CancelListener> listener) {
+  std::lock_guard lock(listener_mutex_);
+  listener_ = std::move(listener);
+}
+
+bool InferRequest::respond(InferResponse response) {
+  if (answered_.exchange(true, std::memory_order_acq_rel)) return false;
+  if (on_response) on_response(*this, std::move(response));
+  return true;
+}
+
+std::vector<int64_t> shape_signature(const std::vector<InputView>& inputs, bool batched) {
+  std::vector<int64_t> signature;
+  for (const InputView& input : inputs) {
+    const size_t skip = batched && !input.shape.empty() ? 1 : 0;
+    // The rank separates one input's dims from the next one's.
+    signature.push_back(static_cast<int64_t>(input.shape.size() - skip));
+    signature.insert(signature.end(), input.shape.begin() + static_cast<std::ptrdiff_t>(skip), input.shape.end());
+  }
+  return signature;
+}
+
+}  // namespace flywheel::schedule
