@@ -267,7 +267,7 @@ void ImplicitGemm::run_tile(const Job& job, const Cursor& cursor, size_t p, Tile
     return v.offset + cursor.image * v.image + cursor.line * v.row + first * v.column;
   };
   const bool narrow = panel.width < panels_.width;
-  const bool pair = wide_ && !narrow && p + 1 < panel_list_.size() && args.panel_stride != 0;
+  const bool pair = args.panel_stride != 0;
   if (!job.staged) {
     args.a = job.input + place(r.input) + panel.a;
     args.a_step = r.input.column;
@@ -347,10 +347,10 @@ void ImplicitGemm::run(const float* input, const float* packed, float* output, c
     if (job.staged) stage(job, start, units);
     Cursor cursor;
     for (int64_t p = panel_begin; p < panel_end;) {
-      const bool pair = wide_ && p + 1 < panel_end && panel_list_[p + 1].width == panels_.width &&
-                        panel_list_[p].columns == panels_.width &&
-                        panel_list_[p + 1].channel == panel_list_[p].channel + panels_.width;
-      args.panel_stride = pair ? panel_list_[p + 1].b - panel_list_[p].b : 0;
+      const Panel &one = panel_list_[p], &two = panel_list_[std::min(p + 1, panels - 1)];
+      const bool pair =
+          wide_ && p + 1 < panel_end && one.columns == panels_.width && two.width == panels_.width && two.a == one.a;
+      args.panel_stride = pair ? two.b - one.b : 0;
       const int64_t next = p + (pair ? 2 : 1);
       // What comes next in B, a part with each tile; with a single tile that is what lies ahead in the same panel.
       const int64_t panel_bytes = panels_.steps * panels_.width * 4;
@@ -359,7 +359,7 @@ void ImplicitGemm::run(const float* input, const float* packed, float* output, c
       if (prefetch_panels_) {
         lines = std::max<int64_t>(1, ceil_div(8, units));
         ahead = units == 1
-                    ? reinterpret_cast<const char*>(packed + panel_list_[p].b) + 8192
+                    ? reinterpret_cast<const char*>(packed + one.b) + 8192
                     : reinterpret_cast<const char*>(packed + panel_list_[next < panel_end ? next : panel_begin].b);
       }
       const char* const ahead_end = ahead + panel_bytes;

@@ -131,7 +131,10 @@ static void tile(const TileArgs& t) noexcept {
       int64_t k = t.run;
       int64_t row_ahead = 0;
       for (; k >= 4; k -= 4) {
-        for (int64_t i = 0; i < ahead_lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+        for (int64_t i = 0; i < ahead_lines; ++i, ahead += 64) {
+          __builtin_prefetch(ahead, 0, 2);
+          if (NV > 2) __builtin_prefetch(ahead + t.panel_stride * static_cast<int64_t>(sizeof(float)), 0, 2);
+        }
         if (R > 2) {
           // Two rows an iteration, so that every row's line after next is asked for once in a line's 16 floats.
           __builtin_prefetch(p0 + row_ahead + 32);
