@@ -5,6 +5,7 @@
 // outputs[0] Y [B,H,Sq,Dv], innermost stride 1, other strides free (merging heads costs nothing). f32.
 // ints: [mask_kind, causal, masked_rows_to_zero]; floats: [scale].
 //   mask_kind 0: none; 1: f32, added to the scaled scores; 2: bool, false is -infinity.
+//   causal: query i sees keys 0..i.
 //   masked_rows_to_zero: a row whose scores are all -infinity gives 0 (1) or NaN (0, what Softmax alone gives).
 #pragma once
 
@@ -21,5 +22,11 @@ struct AttentionParams {
   float scale = 1;
   static Result<AttentionParams> from(const Problem& problem);
 };
+
+// The mask's strides in elements over [B,H,Sq,Sk]; 0 where it broadcasts.
+struct MaskStrides {
+  int64_t batch, head, query, key;
+};
+MaskStrides mask_strides(const Problem& problem);
 
 }  // namespace flywheel::kernels
