@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Family pool: 2-D max and average pooling over NHWC.
-// Operands: inputs[0] X [N,H,W,C]; outputs[0] Y [N,OH,OW,C]; innermost strides 1, others free. Windows reach outside X where the
-// pads (or ceil mode, already in OH/OW) say so; such elements are -infinity for max and are counted by average only with
-// count_include_pad (and then only inside the padded extent, as ONNX defines).
-// ints: [kind, kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, pad_bottom, pad_right, dilation_h, dilation_w,
+// Operands: inputs[0] X [N,H,W,C]; outputs[0] Y [N,OH,OW,C]; innermost strides 1, others free. Windows reach outside X
+// where the pads (or ceil mode, already in OH/OW) say so; such elements are -infinity for max and are counted by
+// average only with count_include_pad (and then only inside the padded extent, as ONNX defines). ints: [kind, kernel_h,
+// kernel_w, stride_h, stride_w, pad_top, pad_left, pad_bottom, pad_right, dilation_h, dilation_w,
 //        count_include_pad].
 #pragma once
 
