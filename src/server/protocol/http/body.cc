@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/protocol/http/body.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+namespace flywheel::http {
+namespace {
+
+constexpr size_t kAlignment = 64;
+// Receiving into fresh memory costs a page fault for every 4 KB otherwise.
+constexpr size_t kHugePageBytes = 2 << 20;
+
+}  // namespace
+
+bool BodyBudget::take(size_t bytes) {
+  if (bytes > static_cast<size_t>(limit_bytes_)) return false;
+  const int64_t count = static_cast<int64_t>(bytes);
+  if (used_bytes_.fetch_add(count, std::memory_order_relaxed) + count <= limit_bytes_) return true;
+  used_bytes_.fetch_sub(count, std::memory_order_relaxed);
+  return false;
+}
+
+bool Body::reserve(size_t capacity, size_t aligned_at, const std::shared_ptr<BodyBudget>& budget) {
+  const size_t offset = (kAlignment - aligned_at % kAlignment) % kAlignment;
+  constexpr size_t kOverhead = 2 * kAlignment + kTailBytes;
+  if (capacity > std::numeric_limits<size_t>::max() / 2 - kOverhead) return false;
+  const size_t total = (offset + capacity + kTailBytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (!budget->take(total)) return false;
+  const bool huge = total >= 2 * kHugePageBytes;
+  void* memory = std::aligned_alloc(huge ? kHugePageBytes : kAlignment,
+                                    huge ? (total + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes : total);
+  if (memory == nullptr) {
+    budget->give_back(total);
+    return false;
+  }
+  if (huge) madvise(memory, total, MADV_HUGEPAGE);  // a wish; failing it changes nothing
+  block_ = std::shared_ptr<void>(memory, [budget, total](void* block) {
+    std::free(block);
+    budget->give_back(total);
+  });
+  std::byte* data = static_cast<std::byte*>(memory) + offset;
+  if (size_ > 0) std::memcpy(data, data_, size_);
+  data_ = data;
+  capacity_ = capacity;
+  budget_ = budget;
+  aligned_at_ = aligned_at;
+  return true;
+}
+
+bool Body::append(std::string_view bytes) {
+  if (bytes.size() > capacity_ - size_) {
+    std::shared_ptr<void> keep_alive = block_;  // reserve copies from it
+    const size_t wanted = std::max(size_ + bytes.size(), capacity_ * 2);
+    if (!reserve(wanted, aligned_at_, budget_)) return false;
+  }
+  std::memcpy(data_ + size_, bytes.data(), bytes.size());
+  size_ += bytes.size();
+  return true;
+}
+
+}  // namespace flywheel::http

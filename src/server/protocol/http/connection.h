@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client's connection: bytes in, exchanges to the handler, answers out in order. A reactor owns it and calls it
+// from its thread alone. Idle connections hold no buffers; small requests are parsed where they were received, and
+// large bodies are received straight into their final place.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "server/protocol/http/exchange.h"
+#include "server/protocol/http/options.h"
+
+namespace flywheel::http {
+
+// What connections of one reactor share; owned by the reactor.
+struct ReactorContext {
+  const HttpOptions* options = nullptr;
+  Handler* handler = nullptr;
+  std::shared_ptr<Inbox> inbox;
+  std::shared_ptr<BodyBudget> budget;
+  HttpCounters* counters = nullptr;
+  class SlowLane* slow_lane = nullptr;
+  int epoll_fd = -1;
+  int64_t now_ns = 0;  // read once for each round of the loop
+  bool draining = false;
+  std::string scratch;                  // what sockets are received into
+  std::vector<Connection*> to_flush;    // have something new to send
+  std::vector<Connection*> to_destroy;  // closed in this round
+};
+
+class Connection {
+ public:
+  Connection(int socket, ReactorContext& context);
+  ~Connection();  // closes
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void on_events(uint32_t events);
+  // The exchange's answer is ready; it is sent by the next flush().
+  void on_finished(const ExchangePtr& exchange);
+  // Sends all that is ready and its turn.
+  void flush();
+  // Closes what took too long.
+  void check_deadlines();
+  bool is_idle() const;
+  int64_t idle_since_ns() const { return since_ns_; }
+  void close_now();
+  bool closed() const { return closed_; }
+
+ private:
+  friend class Reactor;
+  enum class State : uint8_t { kHead, kBody, kChunked, kDiscard };
+  struct Outgoing {
+    std::string text;
+    std::string body;  // apart from `text` when it is large
+    std::vector<Response::Blob> blobs;
+    size_t total_bytes() const;
+  };
+
+  void read_socket();
+  void process(std::string_view bytes);
+  void begin_request(std::string_view head);
+  bool prepare_body(const BodyPlan& plan);
+  std::string_view take_fixed_body(std::string_view bytes);
+  std::string_view take_chunked_body(std::string_view bytes);
+  void dispatch();
+  void answer_and_close(Response response);
+  void on_end_of_input();
+  void queue_response(Exchange& exchange, bool last);
+  bool write_output();
+  void after_output_drained();
+  void resume_reading();
+  void send_interim_continue();
+  void update_interest();
+  bool unsent_or_unanswered() const { return !queue_.empty() || !outgoing_.empty(); }
+
+  ReactorContext& context_;
+  int socket_;
+  size_t index_ = 0;  // in the reactor's list
+  State state_ = State::kHead;
+  bool closed_ = false;
+  bool end_of_input_ = false;      // the client sends no more
+  bool paused_ = false;            // too much in hand: not reading
+  bool no_more_requests_ = false;  // the client or an error said that the last one was received
+  bool closing_ = false;           // the last answer is queued
+  bool lingering_ = false;         // the last answer is sent
+  bool wants_continue_ = false;
+  bool in_flush_list_ = false;
+  uint32_t interest_ = 0;
+  int64_t since_ns_ = 0;             // when the present state began
+  int64_t write_since_ns_ = 0;       // when unsent output began to wait
+  uint64_t write_progress_ = 0;      // bytes sent since then
+  uint64_t write_period_bytes_ = 0;  // of these, before the period in which the rate is being watched
+  uint64_t read_period_bytes_ = 0;   // the same of the body, or of what is discarded
+  size_t head_scanned_ = 0;
+  std::string pending_;   // received, not yet processed: a part of a head, or what came while paused
+  ExchangePtr incoming_;  // head parsed, body on its way
+  uint64_t body_limit_ = 0;
+  uint64_t discarded_bytes_ = 0;
+  ChunkedDecoder chunks_;
+  std::deque<ExchangePtr> queue_;  // requests in hand, in order
+  std::deque<Outgoing> outgoing_;
+  size_t outgoing_offset_ = 0;  // sent of the first
+};
+
+}  // namespace flywheel::http

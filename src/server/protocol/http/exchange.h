@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request and its answer, between the connection that carries them and the handler that answers. The connection
+// makes it once the request is whole; a handler answers at once with respond(), or leaves a Job and calls complete()
+// from any thread when the answer can be rendered. Answers go out in the order of their requests.
+// Ownership: shared by the connection and whoever still has to answer. If the client leaves, the Job is told, and the
+// answer, which is still owed, is dropped. Threads: as said at each function.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/protocol/http/body.h"
+#include "server/protocol/http/parser.h"
+#include "server/protocol/http/response.h"
+
+namespace flywheel::http {
+
+class Connection;
+class Exchange;
+using ExchangePtr = std::shared_ptr<Exchange>;
+
+// A handler's unfinished work on one exchange.
+class Job {
+ public:
+  virtual ~Job() = default;
+  // After Exchange::complete(); on the connection's reactor, or on the server's slow lane if is_slow().
+  virtual Response render() = 0;
+  virtual bool is_slow() const { return false; }
+  // The client is gone before complete(): stop what can be stopped. Must not block.
+  virtual void abandon() = 0;
+};
+
+// Finished exchanges and new connections on their way to a reactor's thread, which sleeps on event_fd().
+class Inbox {
+ public:
+  Inbox();
+  ~Inbox();
+  Inbox(const Inbox&) = delete;
+  Inbox& operator=(const Inbox&) = delete;
+
+  int event_fd() const { return event_fd_; }
+  void post(ExchangePtr exchange);
+  void adopt(int socket);
+  void wake();
+  // The reactor's thread only. Appends what has arrived.
+  void drain(std::vector<ExchangePtr>& exchanges, std::vector<int>& sockets);
+  // Sockets that arrive from now on are closed.
+  void close();
+  // Where the calling thread's own reactor collects its finished exchanges, without lock or wake-up; null elsewhere.
+  static thread_local std::vector<ExchangePtr>* own_finished;
+  static thread_local Inbox* own;
+
+ private:
+  const int event_fd_;
+  std::mutex mutex_;
+  bool signalled_ = false;
+  bool closed_ = false;
+  std::vector<ExchangePtr> exchanges_;
+  std::vector<int> sockets_;
+};
+
+class Exchange : public std::enable_shared_from_this<Exchange> {
+ public:
+  Exchange(std::shared_ptr<Inbox> inbox, std::string head_text)
+      : inbox_(std::move(inbox)), head_text_(std::move(head_text)) {}
+
+  // The request. Unchanged once the handler has it.
+  const RequestHead& head() const { return head_; }
+  const Body& body() const { return body_; }
+  int64_t received_ns() const { return received_ns_; }  // when its last byte had arrived
+
+  // Any thread; exactly one of respond() and complete(), exactly once.
+  void respond(Response response);
+  // REQUIRES: set_job() was called.
+  void complete();
+  // The handler's thread. Tells the job at once if the client is gone already.
+  void set_job(std::unique_ptr<Job> job);
+
+ private:
+  friend class Connection;
+  friend class Reactor;
+  void abandon();  // the reactor's thread
+
+  const std::shared_ptr<Inbox> inbox_;
+  const std::string head_text_;  // what head_ points into
+  RequestHead head_;
+  Body body_;
+  int64_t received_ns_ = 0;
+  Response response_;
+  bool rendered_ = false;             // response_ is filled
+  Connection* connection_ = nullptr;  // the reactor's thread only; null when the client is gone
+  bool done_ = false;                 // the reactor's thread only: response_ may be sent
+  std::mutex job_mutex_;
+  std::unique_ptr<Job> job_;
+  bool abandoned_ = false;
+};
+
+// What a handler says of a request whose head has arrived, before its body is received.
+struct BodyPlan {
+  uint64_t limit_bytes = 0;
+  size_t aligned_at = 0;  // this byte of the body is to lie on a 64-byte boundary
+};
+
+// Called by reactors, and by the slow lane for requests that is_slow() names; so by several threads at once.
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  virtual BodyPlan plan_body(const RequestHead& head) = 0;
+  virtual Response body_too_large(const RequestHead& head, uint64_t body_bytes) = 0;
+  // True: handling takes long (milliseconds) and is to happen on the slow lane, one at a time.
+  virtual bool is_slow(const Exchange& exchange) = 0;
+  // Answers, or leaves a Job that will.
+  virtual void handle(const ExchangePtr& exchange) = 0;
+};
+
+}  // namespace flywheel::http

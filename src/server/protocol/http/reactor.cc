@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/protocol/http/reactor.h"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "base/log.h"
+#include "server/protocol/http/slow_lane.h"
+#include "server/schedule/timeline.h"
+
+namespace flywheel::http {
+namespace {
+
+constexpr size_t kScratchBytes = 128 << 10;
+constexpr int kMaxEvents = 256;
+constexpr int kMaxAcceptsPerEvent = 32;
+constexpr int64_t kNsPerMs = 1'000'000;
+constexpr int64_t kLongestScanIntervalNs = 1000 * kNsPerMs;
+constexpr int64_t kShortestScanIntervalNs = 5 * kNsPerMs;
+constexpr int64_t kListenAgainNs = 100 * kNsPerMs;
+constexpr size_t kEvictionCandidates = 64;
+constexpr std::string_view kTooManyConnections =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    "Content-Length: 61\r\n\r\n{\"error\":\"too many connections: close idle ones and retry\"}\r\n";
+
+// Tells events apart: connections are pointers, and no object lives at these addresses.
+char g_listener_tag, g_inbox_tag;
+
+}  // namespace
+
+Reactor::Reactor(int number, const HttpOptions& options, Handler& handler, std::shared_ptr<BodyBudget> budget,
+                 SlowLane& slow_lane)
+    : options_(options), number_(number) {
+  context_.options = &options;
+  context_.handler = &handler;
+  context_.inbox = std::make_shared<Inbox>();
+  context_.budget = std::move(budget);
+  context_.counters = &counters_;
+  context_.slow_lane = &slow_lane;
+  context_.scratch.resize(kScratchBytes);
+  const int64_t shortest_ms = std::min({options.head_timeout_ms, options.body_timeout_ms, options.write_timeout_ms,
+                                        options.idle_timeout_ms, options.linger_timeout_ms});
+  scan_interval_ns_ = std::clamp(shortest_ms * kNsPerMs / 4, kShortestScanIntervalNs, kLongestScanIntervalNs);
+}
+
+Reactor::~Reactor() {
+  if (context_.epoll_fd >= 0) ::close(context_.epoll_fd);
+}
+
+Status Reactor::prepare(int listening_socket, const std::vector<std::unique_ptr<Reactor>>* peers) {
+  peers_ = peers;
+  listening_socket_ = listening_socket;
+  context_.epoll_fd = ::epoll_create1(EPOLL_CLOEXEC);
+  if (context_.epoll_fd < 0 || context_.inbox->event_fd() < 0) {
+    return unavailable(options_.name + ": no file descriptors left for a reactor; raise the limit (ulimit -n)");
+  }
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = &g_inbox_tag;
+  if (::epoll_ctl(context_.epoll_fd, EPOLL_CTL_ADD, context_.inbox->event_fd(), &event) != 0) {
+    return internal_error(options_.name + ": cannot watch a reactor's inbox");
+  }
+  set_listening(true);
+  if (!listening_) return internal_error(options_.name + ": cannot watch the listening socket");
+  return {};
+}
+
+void Reactor::set_listening(bool listening) {
+  if (listening == listening_) return;
+  epoll_event event{};
+  // Exclusive: a new connection wakes one reactor and not all of them.
+  event.events = EPOLLIN | EPOLLEXCLUSIVE;
+  event.data.ptr = &g_listener_tag;
+  const int result =
+      ::epoll_ctl(context_.epoll_fd, listening ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listening_socket_, &event);
+  if (result == 0) listening_ = listening;
+}
+
+void Reactor::start() {
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), ("fw-http-" + std::to_string(number_)).c_str());
+}
+
+void Reactor::begin_drain() {
+  drain_wanted_.store(true, std::memory_order_release);
+  context_.inbox->wake();
+}
+
+bool Reactor::drained() const {
+  return drain_entered_.load(std::memory_order_acquire) && connection_count_.load(std::memory_order_acquire) == 0;
+}
+
+void Reactor::stop_and_join() {
+  if (!thread_.joinable()) return;
+  stop_wanted_.store(true, std::memory_order_release);
+  context_.inbox->wake();
+  thread_.join();
+}
+
+void Reactor::run() {
+  Inbox::own = context_.inbox.get();
+  Inbox::own_finished = &finished_;
+  while (!stop_wanted_.load(std::memory_order_acquire)) {
+    int timeout_ms = -1;
+    if (!connections_.empty() || listen_again_ns_ != 0) {
+      const int64_t left_ns = next_scan_ns_ - schedule::monotonic_now_ns();
+      timeout_ms = static_cast<int>(std::clamp<int64_t>(left_ns / kNsPerMs + 1, 0, 1000));
+    }
+    handle_events(timeout_ms);
+  }
+  set_listening(false);
+  context_.inbox->drain(finished_, new_sockets_);
+  for (int socket : new_sockets_) ::close(socket);
+  new_sockets_.clear();
+  finish_round();
+  for (const auto& connection : connections_) connection->close_now();
+  context_.to_destroy.clear();
+  connections_.clear();
+  finished_.clear();
+  context_.inbox->close();
+  connection_count_.store(0, std::memory_order_release);
+  Inbox::own = nullptr;
+  Inbox::own_finished = nullptr;
+}
+
+void Reactor::handle_events(int timeout_ms) {
+  epoll_event events[kMaxEvents];
+  const int count = ::epoll_wait(context_.epoll_fd, events, kMaxEvents, timeout_ms);
+  context_.now_ns = schedule::monotonic_now_ns();
+  for (int i = 0; i < count; ++i) {
+    void* tag = events[i].data.ptr;
+    if (tag == &g_listener_tag) {
+      accept_connections();
+    } else if (tag == &g_inbox_tag) {
+      context_.inbox->drain(finished_, new_sockets_);
+      for (int socket : new_sockets_) adopt(socket);
+      new_sockets_.clear();
+    } else {
+      static_cast<Connection*>(tag)->on_events(events[i].events);
+    }
+  }
+  if (drain_wanted_.load(std::memory_order_acquire) && !context_.draining) enter_drain();
+  finish_round();
+  if (context_.now_ns >= next_scan_ns_) {
+    scan_deadlines();
+    finish_round();
+  }
+}
+
+void Reactor::finish_round() {
+  // Sending an answer can let a paused connection go on, whose requests may be answered at once: until all is quiet.
+  while (!finished_.empty() || !context_.to_flush.empty()) {
+    settling_.swap(finished_);
+    for (ExchangePtr& exchange : settling_) settle(std::move(exchange));
+    settling_.clear();
+    for (size_t i = 0; i < context_.to_flush.size(); ++i) context_.to_flush[i]->flush();
+    context_.to_flush.clear();
+  }
+  for (Connection* closed : context_.to_destroy) {
+    const size_t index = closed->index_;
+    std::swap(connections_[index], connections_.back());
+    connections_[index]->index_ = index;
+    connections_.pop_back();
+    connection_count_.fetch_sub(1, std::memory_order_release);
+  }
+  context_.to_destroy.clear();
+}
+
+void Reactor::settle(ExchangePtr exchange) {
+  if (exchange->connection_ == nullptr) return;  // the client is gone
+  if (!exchange->rendered_) {
+    if (exchange->job_->is_slow()) {
+      context_.slow_lane->post([exchange] {
+        exchange->response_ = exchange->job_->render();
+        exchange->rendered_ = true;
+        exchange->complete();
+      });
+      return;
+    }
+    exchange->response_ = exchange->job_->render();
+    exchange->rendered_ = true;
+  }
+  exchange->connection_->on_finished(exchange);
+}
+
+void Reactor::accept_connections() {
+  for (int i = 0; i < kMaxAcceptsPerEvent; ++i) {
+    const int socket = ::accept4(listening_socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        // Out of file descriptors or memory: the event would come again and again.
+        log(LogLevel::kWarning, "{}: cannot accept connections for now: {}", options_.name,
+            std::generic_category().message(errno));
+        set_listening(false);
+        listen_again_ns_ = context_.now_ns + kListenAgainNs;
+        next_scan_ns_ = std::min(next_scan_ns_, listen_again_ns_);
+      }
+      return;
+    }
+    HttpCounters::add(counters_.connections_accepted);
+    Reactor* quietest = this;
+    int total = 0;
+    for (const auto& peer : *peers_) {
+      const int load = peer->connection_count_.load(std::memory_order_relaxed);
+      total += load;
+      if (load < quietest->connection_count_.load(std::memory_order_relaxed)) quietest = peer.get();
+    }
+    if (total >= options_.max_connections && !make_room()) {
+      HttpCounters::add(counters_.connections_refused);
+      [[maybe_unused]] ssize_t sent =
+          ::send(socket, kTooManyConnections.data(), kTooManyConnections.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      ::shutdown(socket, SHUT_WR);
+      ::close(socket);
+      continue;
+    }
+    quietest->connection_count_.fetch_add(1, std::memory_order_relaxed);
+    if (quietest == this) {
+      adopt(socket);
+    } else {
+      quietest->context_.inbox->adopt(socket);
+    }
+  }
+}
+
+void Reactor::adopt(int socket) {
+  auto connection = std::make_unique<Connection>(socket, context_);
+  connection->index_ = connections_.size();
+  connections_.push_back(std::move(connection));
+  if (connections_.size() == 1) next_scan_ns_ = context_.now_ns + scan_interval_ns_;
+}
+
+// Closes the connection that has been idle longest among some, for a new client to be served.
+bool Reactor::make_room() {
+  Connection* oldest = nullptr;
+  for (size_t i = 0; i < std::min(connections_.size(), kEvictionCandidates); ++i) {
+    Connection* candidate = connections_[i].get();
+    if (candidate->closed() || !candidate->is_idle()) continue;
+    if (oldest == nullptr || candidate->idle_since_ns() < oldest->idle_since_ns()) oldest = candidate;
+  }
+  if (oldest == nullptr) return false;
+  oldest->close_now();
+  return true;
+}
+
+void Reactor::scan_deadlines() {
+  if (listen_again_ns_ != 0 && context_.now_ns >= listen_again_ns_) {
+    listen_again_ns_ = 0;
+    if (!context_.draining) set_listening(true);
+  }
+  for (size_t i = 0; i < connections_.size(); ++i) connections_[i]->check_deadlines();
+  int64_t interval_ns = scan_interval_ns_;
+  if (context_.draining) interval_ns = kShortestScanIntervalNs;
+  next_scan_ns_ = context_.now_ns + interval_ns;
+  if (listen_again_ns_ != 0) next_scan_ns_ = std::min(next_scan_ns_, listen_again_ns_);
+}
+
+void Reactor::enter_drain() {
+  // Clients that the system has accepted for us already get their 503 instead of a reset.
+  accept_connections();
+  set_listening(false);
+  context_.draining = true;
+  next_scan_ns_ = context_.now_ns;
+  for (const auto& connection : connections_) {
+    if (connection->is_idle() || connection->lingering_) connection->since_ns_ = context_.now_ns;
+  }
+  drain_entered_.store(true, std::memory_order_release);
+}
+
+}  // namespace flywheel::http
