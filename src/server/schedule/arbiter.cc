@@ -23,6 +23,7 @@ DeviceArbiter::Lease DeviceArbiter::acquire(const std::shared_ptr<Client>& clien
   Waiter waiter;
   waiter.client = client.get();
   std::unique_lock lock(mutex_);
+  if (client->cancelled) return {};
   // Time that a client did not use is not saved up: it comes back at the level of those that stayed.
   if (client->active == 0) client->service = std::max(client->service, virtual_time_[client->priority_class]);
   ++client->active;
@@ -60,7 +61,7 @@ void DeviceArbiter::grant_locked() {
 
 void DeviceArbiter::release(Client& client, int64_t held_ns) {
   std::lock_guard lock(mutex_);
-  client.service += static_cast<double>(held_ns) * 1e-9 / client.weight;
+  client.service += static_cast<double>(held_ns) / client.weight;
   --client.active;
   ++free_slots_;
   grant_locked();

@@ -57,7 +57,7 @@ class DeviceArbiter::Client {
 
  private:
   friend class DeviceArbiter;
-  double service = 0;  // device seconds used, divided by weight
+  double service = 0;  // device time used, divided by weight
   int active = 0;      // leases held and waiting
   bool cancelled = false;
 };

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/schedule/arbiter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace flywheel::schedule {
+namespace {
+
+using ::testing::ElementsAre;
+using Client = std::shared_ptr<DeviceArbiter::Client>;
+
+// A device whose clock the test moves: lets the waiting clients run one after the other and tells in which order.
+class Bench {
+ public:
+  explicit Bench(int slots = 1) : arbiter(slots, [this] { return now_ns.load(); }) {}
+
+  // `client` asks for the device; returns when it waits. It uses the device for `length_ns` once it has it.
+  void ask(const Client& client, int name, int64_t length_ns) {
+    const int before = arbiter.waiting();
+    threads.emplace_back([this, client, name, length_ns] {
+      DeviceArbiter::Lease lease = arbiter.acquire(client);
+      order.push_back(name);  // one lease at a time guards it
+      now_ns += length_ns;
+    });
+    while (arbiter.waiting() == before) std::this_thread::yield();
+  }
+  std::vector<int> let_run(DeviceArbiter::Lease held) {
+    held.release();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+    return std::exchange(order, {});
+  }
+
+  std::atomic<int64_t> now_ns{0};
+  DeviceArbiter arbiter;
+  std::vector<std::thread> threads;
+  std::vector<int> order;
+};
+
+TEST(Arbiter, FirstComeFirstServedWithinAModel) {
+  Bench bench;
+  Client client = bench.arbiter.add_client(1, 1);
+  auto held = bench.arbiter.acquire(client);
+  for (int i = 0; i < 4; ++i) bench.ask(client, i, 1000);
+  EXPECT_THAT(bench.let_run(std::move(held)), ElementsAre(0, 1, 2, 3));
+}
+
+TEST(Arbiter, LowerClassNumberGoesFirst) {
+  Bench bench;
+  Client high = bench.arbiter.add_client(0, 1);
+  Client normal = bench.arbiter.add_client(1, 1);
+  Client low = bench.arbiter.add_client(2, 1);
+  auto held = bench.arbiter.acquire(normal);
+  bench.ask(low, 3, 10);
+  bench.ask(normal, 2, 10);
+  bench.ask(high, 1, 10);
+  bench.ask(high, 1, 10);
+  EXPECT_THAT(bench.let_run(std::move(held)), ElementsAre(1, 1, 2, 3));
+}
+
+TEST(Arbiter, SharesTimeNotTurns) {
+  Bench bench;
+  Client holder = bench.arbiter.add_client(1, 1);
+  Client slow = bench.arbiter.add_client(1, 1);
+  Client quick = bench.arbiter.add_client(1, 1);
+  auto held = bench.arbiter.acquire(holder);
+  for (int i = 0; i < 2; ++i) bench.ask(slow, 1, 3'000'000);
+  for (int i = 0; i < 5; ++i) bench.ask(quick, 2, 1'000'000);
+  // One of the slow model's batches is worth three of the quick one's.
+  EXPECT_THAT(bench.let_run(std::move(held)), ElementsAre(1, 2, 2, 2, 1, 2, 2));
+}
+
+TEST(Arbiter, WeightIsAShare) {
+  Bench bench;
+  Client holder = bench.arbiter.add_client(1, 1);
+  Client light = bench.arbiter.add_client(1, 1);
+  Client heavy = bench.arbiter.add_client(1, 3);
+  auto held = bench.arbiter.acquire(holder);
+  for (int i = 0; i < 8; ++i) bench.ask(light, 1, 1'000'000);
+  for (int i = 0; i < 8; ++i) bench.ask(heavy, 3, 1'000'000);
+  const std::vector<int> order = bench.let_run(std::move(held));
+  EXPECT_EQ(std::count(order.begin(), order.begin() + 8, 3), 6);
+}
+
+TEST(Arbiter, IdleTimeIsNotSavedUp) {
+  Bench bench;
+  Client busy = bench.arbiter.add_client(1, 1);
+  Client idle = bench.arbiter.add_client(1, 1);
+  for (int i = 0; i < 100; ++i) {
+    auto lease = bench.arbiter.acquire(busy);
+    bench.now_ns += 1'000'000;
+  }
+  auto held = bench.arbiter.acquire(busy);
+  for (int i = 0; i < 3; ++i) bench.ask(idle, 2, 1'000'000);
+  for (int i = 0; i < 3; ++i) bench.ask(busy, 1, 1'000'000);
+  EXPECT_THAT(bench.let_run(std::move(held)), ElementsAre(2, 1, 2, 1, 2, 1));
+}
+
+TEST(Arbiter, SeveralSlots) {
+  DeviceArbiter arbiter(2);
+  Client client = arbiter.add_client(1, 1);
+  auto first = arbiter.acquire(client);
+  auto second = arbiter.acquire(client);
+  EXPECT_TRUE(first.is_held());
+  EXPECT_TRUE(second.is_held());
+  std::atomic<bool> third{false};
+  std::thread thread([&] {
+    auto lease = arbiter.acquire(client);
+    third = lease.is_held();
+  });
+  while (arbiter.waiting() == 0) std::this_thread::yield();
+  EXPECT_FALSE(third);
+  second.release();
+  second.release();
+  thread.join();
+  EXPECT_TRUE(third);
+}
+
+TEST(Arbiter, CancelledClientGetsNothing) {
+  DeviceArbiter arbiter;
+  Client stays = arbiter.add_client(1, 1);
+  Client goes = arbiter.add_client(1, 1);
+  auto held = arbiter.acquire(stays);
+  std::atomic<bool> got{true};
+  std::thread thread([&] { got = arbiter.acquire(goes).is_held(); });
+  while (arbiter.waiting() == 0) std::this_thread::yield();
+  arbiter.cancel(goes);
+  thread.join();
+  EXPECT_FALSE(got);
+  EXPECT_FALSE(arbiter.acquire(goes).is_held());
+  held.release();
+  EXPECT_FALSE(arbiter.acquire(goes).is_held());
+  EXPECT_TRUE(arbiter.acquire(stays).is_held());
+}
+
+TEST(Arbiter, LeaseMoves) {
+  DeviceArbiter arbiter;
+  Client client = arbiter.add_client(1, 1);
+  DeviceArbiter::Lease lease = arbiter.acquire(client);
+  DeviceArbiter::Lease other = std::move(lease);
+  EXPECT_TRUE(other.is_held());
+  other = DeviceArbiter::Lease();
+  EXPECT_TRUE(arbiter.acquire(client).is_held());
+}
+
+}  // namespace
+}  // namespace flywheel::schedule

@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: Apache-2.0
+// The production loop with real threads. Nothing here is timed: tests wait for what must happen, and would hang if it
+// did not.
+#include "server/schedule/scheduler.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <random>
+#include <thread>
+
+#include "server/schedule/simulation_test_data.h"
+
+namespace flywheel::schedule {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// What the executors of a test share: which batches came, and a gate that they wait at.
+class Device {
+ public:
+  explicit Device(bool open = true) : open_(open) {}
+
+  Status execute(Batch& batch) {
+    std::unique_lock lock(mutex_);
+    std::vector<std::string> ids;
+    for (const BatchItem& item : batch.items) ids.push_back(item.request->id);
+    batches_.push_back(ids);
+    ++running_;
+    most_running_ = std::max(most_running_, running_);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_ || passes_ > 0; });
+    if (!open_) --passes_;
+    --running_;
+    ++done_;
+    changed_.notify_all();
+    return Status::ok();
+  }
+  void open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void let_one_pass() {
+    std::lock_guard lock(mutex_);
+    ++passes_;
+    changed_.notify_all();
+  }
+  void wait_for_batches(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return batches_.size() >= count; });
+  }
+  std::vector<std::vector<std::string>> batches() {
+    std::lock_guard lock(mutex_);
+    return batches_;
+  }
+  int most_running() {
+    std::lock_guard lock(mutex_);
+    return most_running_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_;
+  int passes_ = 0;
+  int running_ = 0;
+  int most_running_ = 0;
+  int done_ = 0;
+  std::vector<std::vector<std::string>> batches_;
+};
+
+using Behaviour = std::function<Status(Batch&)>;
+
+class FakeExecutor : public BatchExecutor {
+ public:
+  explicit FakeExecutor(Behaviour behaviour) : behaviour_(std::move(behaviour)) {}
+  Status execute(Batch& batch) override { return behaviour_(batch); }
+
+ private:
+  Behaviour behaviour_;
+};
+
+// Collects answers.
+class Inbox {
+ public:
+  RequestPtr request(std::string id, int64_t batch_size = 1) {
+    auto made = std::make_shared<InferRequest>();
+    made->id = std::move(id);
+    made->batch_size = batch_size;
+    made->timeline.received_ns = monotonic_now_ns();
+    made->on_response = [this](InferRequest& request, InferResponse response) {
+      std::lock_guard lock(mutex_);
+      order_.push_back(request.id);
+      answers_[request.id].push_back(std::move(response));
+      timelines_[request.id] = request.timeline;
+      changed_.notify_all();
+    };
+    return made;
+  }
+  void wait_for(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return order_.size() >= count; });
+  }
+  // Waits for it.
+  InferResponse answer(const std::string& id) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answers_.contains(id); });
+    return answers_[id].front();
+  }
+  Timeline timeline(const std::string& id) {
+    answer(id);
+    std::lock_guard lock(mutex_);
+    return timelines_[id];
+  }
+  std::vector<std::string> order() {
+    std::lock_guard lock(mutex_);
+    return order_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> order_;
+  std::map<std::string, std::vector<InferResponse>> answers_;
+  std::map<std::string, Timeline> timelines_;
+};
+
+std::unique_ptr<Scheduler> make_scheduler(const config::ModelConfig& config, const Behaviour& behaviour,
+                                          int instances = 1, const SchedulerOptions& options = {}) {
+  std::vector<std::unique_ptr<BatchExecutor>> executors;
+  for (int i = 0; i < instances; ++i) executors.push_back(std::make_unique<FakeExecutor>(behaviour));
+  auto scheduler = Scheduler::create(config, std::move(executors), options);
+  EXPECT_TRUE(scheduler.is_ok()) << scheduler.status().message();
+  return std::move(*scheduler);
+}
+
+Behaviour on(Device& device) {
+  return [&device](Batch& batch) { return device.execute(batch); };
+}
+
+TEST(Scheduler, AnswersWithOutputsAndTimes) {
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("", 4), [](Batch& batch) {
+    batch.input_done_ns = monotonic_now_ns();
+    batch.compute_done_ns = monotonic_now_ns();
+    for (BatchItem& item : batch.items) {
+      OutputTensor output;
+      output.name = "y of " + item.request->id;
+      item.outputs.push_back(output);
+    }
+    return Status::ok();
+  });
+  scheduler->enqueue(inbox.request("a"));
+  const InferResponse response = inbox.answer("a");
+  ASSERT_TRUE(response.status.is_ok());
+  ASSERT_EQ(response.outputs.size(), 1u);
+  EXPECT_EQ(response.outputs[0].name, "y of a");
+  const Timeline timeline = inbox.timeline("a");
+  EXPECT_GT(timeline.received_ns, 0);
+  EXPECT_GE(timeline.queued_ns, timeline.received_ns);
+  EXPECT_GE(timeline.batch_formed_ns, timeline.queued_ns);
+  EXPECT_GE(timeline.input_done_ns, timeline.batch_formed_ns);
+  EXPECT_GE(timeline.compute_done_ns, timeline.input_done_ns);
+  EXPECT_GE(timeline.output_done_ns, timeline.compute_done_ns);
+  EXPECT_EQ(timeline.sent_ns, 0) << "the protocol's to stamp";
+  scheduler->stop();
+  const StatisticsSnapshot statistics = scheduler->statistics()->snapshot();
+  EXPECT_EQ(statistics.success.count, 1u);
+  EXPECT_EQ(statistics.queue.ns, static_cast<uint64_t>(timeline.queue_ns()));
+}
+
+TEST(Scheduler, WhatArrivesMeanwhileIsBatched) {
+  Device device(false);
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("", 8), on(device));
+  scheduler->enqueue(inbox.request("a"));
+  device.wait_for_batches(1);
+  for (const char* id : {"b", "c", "d"}) scheduler->enqueue(inbox.request(id));
+  EXPECT_EQ(scheduler->queued_requests(), 3u);
+  EXPECT_EQ(scheduler->statistics()->snapshot().pending_requests, 3);
+  device.open();
+  inbox.wait_for(4);
+  EXPECT_THAT(device.batches(), ElementsAre(ElementsAre("a"), ElementsAre("b", "c", "d")));
+}
+
+TEST(Scheduler, PreferredBatchGoesWithoutWaitingForTheDelay) {
+  Device device;
+  Inbox inbox;
+  auto scheduler = make_scheduler(
+      batching_config("preferred_batch_size: 3 max_queue_delay_microseconds: 3600000000", 8), on(device));
+  for (const char* id : {"a", "b", "c"}) scheduler->enqueue(inbox.request(id));
+  inbox.wait_for(3);
+  EXPECT_THAT(device.batches(), ElementsAre(ElementsAre("a", "b", "c")));
+}
+
+TEST(Scheduler, DelayEndsByItself) {
+  Device device;
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("max_queue_delay_microseconds: 2000", 8), on(device));
+  scheduler->enqueue(inbox.request("a"));
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+  EXPECT_GE(inbox.timeline("a").queue_ns(), 2'000'000);
+}
+
+TEST(Scheduler, TooLargeABatchIsRefusedBeforeEnqueueReturns) {
+  Device device;
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("", 4), on(device));
+  scheduler->enqueue(inbox.request("a", 5));
+  EXPECT_THAT(inbox.order(), ElementsAre("a"));
+  EXPECT_EQ(inbox.answer("a").status.message(), "[request id: a] inference request batch-size must be <= 4 for 'm'");
+  scheduler->enqueue(inbox.request("b", 0));
+  EXPECT_EQ(inbox.answer("b").status.code(), Code::kInvalidArgument);
+}
+
+TEST(Scheduler, FullQueueRefusesButCountsOnlyWhatWillStay) {
+  Device device(false);
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("preferred_batch_size: 4 max_queue_delay_microseconds: 3600000000 "
+                                                  "default_queue_policy { max_queue_size: 4 }",
+                                                  4),
+                                  on(device));
+  // Four go to the idle instance, whether or not it is awake yet when the next ones come; four wait.
+  for (int i = 0; i < 8; ++i) scheduler->enqueue(inbox.request(fmt::format("{}", i)));
+  EXPECT_TRUE(inbox.order().empty());
+  scheduler->enqueue(inbox.request("one too many"));
+  EXPECT_THAT(inbox.order(), ElementsAre("one too many"));
+  EXPECT_THAT(inbox.answer("one too many").status.message(), HasSubstr("Exceeds maximum queue size"));
+  device.open();
+  inbox.wait_for(9);
+}
+
+TEST(Scheduler, ExpiresWhileAllInstancesAreBusy) {
+  Device device(false);
+  Inbox inbox;
+  auto scheduler =
+      make_scheduler(batching_config("default_queue_policy { default_timeout_microseconds: 1000 }", 1), on(device));
+  scheduler->enqueue(inbox.request("a"));
+  device.wait_for_batches(1);
+  scheduler->enqueue(inbox.request("b"));
+  EXPECT_EQ(inbox.answer("b").status.message(), "Request timeout expired");
+  EXPECT_EQ(inbox.answer("b").reason, FailureReason::kRejected);
+  device.open();
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+}
+
+TEST(Scheduler, ExpiryLetsTheNextBatchForm) {
+  Device device;
+  Inbox inbox;
+  auto scheduler = make_scheduler(
+      batching_config("preferred_batch_size: 2 max_queue_delay_microseconds: 3600000000 "
+                      "default_queue_policy { allow_timeout_override: true default_timeout_microseconds: 3600000000 }",
+                      4),
+      on(device));
+  RequestPtr brief = inbox.request("brief");
+  brief->timeout_us = 1000;
+  brief->signature = {1};
+  scheduler->enqueue(brief);
+  EXPECT_EQ(inbox.answer("brief").status.message(), "Request timeout expired");
+  scheduler->enqueue(inbox.request("a"));
+  scheduler->enqueue(inbox.request("b"));
+  inbox.wait_for(3);
+  EXPECT_THAT(device.batches(), ElementsAre(ElementsAre("a", "b")));
+}
+
+TEST(Scheduler, CancelsWhileAllInstancesAreBusy) {
+  Device device(false);
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("", 1), on(device));
+  RequestPtr executing = inbox.request("a");
+  scheduler->enqueue(executing);
+  device.wait_for_batches(1);
+  RequestPtr waiting = inbox.request("b");
+  scheduler->enqueue(waiting);
+  waiting->cancel();
+  waiting->cancel();
+  EXPECT_EQ(inbox.answer("b").status.code(), Code::kCancelled);
+  EXPECT_EQ(inbox.answer("b").reason, FailureReason::kCanceled);
+  executing->cancel();
+  device.open();
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+  executing->cancel();
+  RequestPtr given_up_before = inbox.request("c");
+  given_up_before->cancel();
+  scheduler->enqueue(given_up_before);
+  EXPECT_EQ(inbox.answer("c").status.code(), Code::kCancelled);
+  EXPECT_EQ(scheduler->statistics()->snapshot().failures[static_cast<size_t>(FailureReason::kCanceled)], 2u);
+}
+
+TEST(Scheduler, CancelledHeadLetsTheOthersGo) {
+  Device device;
+  Inbox inbox;
+  auto scheduler = make_scheduler(
+      batching_config("preferred_batch_size: 3 max_queue_delay_microseconds: 3600000000", 4), on(device));
+  RequestPtr head = inbox.request("head", 2);
+  scheduler->enqueue(head);
+  // Two more would pass the preferred size, so the head alone would go; this one keeps it below.
+  head->cancel();
+  EXPECT_EQ(inbox.answer("head").status.code(), Code::kCancelled);
+  scheduler->enqueue(inbox.request("a", 2));
+  scheduler->enqueue(inbox.request("b", 1));
+  inbox.wait_for(3);
+  EXPECT_THAT(device.batches(), ElementsAre(ElementsAre("a", "b")));
+}
+
+TEST(Scheduler, StopExecutesAllThatWaits) {
+  Device device;
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("max_queue_delay_microseconds: 3600000000", 8), on(device));
+  for (const char* id : {"a", "b", "c"}) scheduler->enqueue(inbox.request(id));
+  scheduler->stop();
+  EXPECT_EQ(inbox.order().size(), 3u);
+  for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(inbox.answer(id).status.is_ok());
+  scheduler->enqueue(inbox.request("late"));
+  EXPECT_EQ(inbox.answer("late").status.code(), Code::kUnavailable);
+  EXPECT_EQ(inbox.answer("late").status.message(),
+            "Server is stopping, scheduler for model has stopped accepting new inference requests");
+  scheduler->stop();
+}
+
+TEST(Scheduler, StopGivesUpAfterItsGrace) {
+  auto device = std::make_shared<Device>(false);
+  Inbox inbox;
+  {
+    auto scheduler = make_scheduler(batching_config("", 1), [device](Batch& batch) { return device->execute(batch); });
+    scheduler->enqueue(inbox.request("a"));
+    device->wait_for_batches(1);
+    scheduler->enqueue(inbox.request("b"));
+    scheduler->stop(0);
+    EXPECT_EQ(inbox.order().size(), 2u);
+    EXPECT_EQ(inbox.answer("a").status.code(), Code::kUnavailable);
+    EXPECT_EQ(inbox.answer("b").status.message(), "model 'm' was stopped before it could answer");
+  }
+  // The executor returns only now, to a scheduler that is gone; its answer goes nowhere.
+  device->open();
+  EXPECT_EQ(inbox.order().size(), 2u);
+}
+
+TEST(Scheduler, FailingBatchFailsNoOther) {
+  Device device;
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("", 1), [](Batch& batch) -> Status {
+    const std::string& id = batch.items[0].request->id;
+    if (id == "fails") return out_of_memory("no room");
+    if (id == "throws") throw std::runtime_error("oops");
+    if (id == "throws oddly") throw 7;
+    if (id == "partly") batch.items[0].status = invalid_argument("bad index");
+    return Status::ok();
+  });
+  for (const char* id : {"a", "fails", "throws", "throws oddly", "partly", "b"}) scheduler->enqueue(inbox.request(id));
+  inbox.wait_for(6);
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+  EXPECT_EQ(inbox.answer("fails").status.code(), Code::kOutOfMemory);
+  EXPECT_EQ(inbox.answer("fails").reason, FailureReason::kBackend);
+  EXPECT_EQ(inbox.answer("throws").status.message(), "executing model 'm' threw: oops");
+  EXPECT_EQ(inbox.answer("throws oddly").status.code(), Code::kInternal);
+  EXPECT_EQ(inbox.answer("partly").status.message(), "bad index");
+  EXPECT_TRUE(inbox.answer("b").status.is_ok());
+  scheduler->stop();
+  EXPECT_EQ(scheduler->statistics()->snapshot().failures[static_cast<size_t>(FailureReason::kBackend)], 4u);
+}
+
+TEST(Scheduler, OneRequestOfABatchMayFail) {
+  Inbox inbox;
+  auto scheduler = make_scheduler(
+      batching_config("preferred_batch_size: 2 max_queue_delay_microseconds: 3600000000", 2), [](Batch& batch) {
+        batch.items[0].status = invalid_argument("bad index");
+        return Status::ok();
+      });
+  scheduler->enqueue(inbox.request("a"));
+  scheduler->enqueue(inbox.request("b"));
+  EXPECT_FALSE(inbox.answer("a").status.is_ok());
+  EXPECT_TRUE(inbox.answer("b").status.is_ok());
+}
+
+TEST(Scheduler, HungInstanceTakesNothingElseDown) {
+  Device device(false);
+  Inbox inbox;
+  SchedulerOptions options;
+  options.execution_timeout_ns = 2 * kMs;
+  auto scheduler = make_scheduler(
+      batching_config("", 1),
+      [&](Batch& batch) { return batch.items[0].request->id == "hangs" ? device.execute(batch) : Status::ok(); }, 2,
+      options);
+  scheduler->enqueue(inbox.request("hangs"));
+  EXPECT_THAT(inbox.answer("hangs").status.message(), HasSubstr("model 'm' did not finish a batch within 2 ms"));
+  EXPECT_EQ(inbox.answer("hangs").status.code(), Code::kInternal);
+  for (int i = 0; i < 20; ++i) {
+    scheduler->enqueue(inbox.request(fmt::format("{}", i)));
+    EXPECT_TRUE(inbox.answer(fmt::format("{}", i)).status.is_ok());
+  }
+  device.open();
+}
+
+TEST(Scheduler, WhenAllInstancesHangRequestsAreRefusedUntilOneReturns) {
+  Device device(false);
+  Inbox inbox;
+  SchedulerOptions options;
+  options.execution_timeout_ns = 2 * kMs;
+  auto scheduler = make_scheduler(batching_config("", 1), on(device), 1, options);
+  scheduler->enqueue(inbox.request("a"));
+  device.wait_for_batches(1);
+  scheduler->enqueue(inbox.request("b"));
+  EXPECT_EQ(inbox.answer("a").status.code(), Code::kInternal);
+  EXPECT_EQ(inbox.answer("b").status.message(), "all instances of model 'm' have stopped responding");
+  scheduler->enqueue(inbox.request("c"));
+  EXPECT_EQ(inbox.answer("c").status.code(), Code::kUnavailable);
+  device.open();
+  for (int i = 0;; ++i) {
+    scheduler->enqueue(inbox.request(fmt::format("{}", i)));
+    if (inbox.answer(fmt::format("{}", i)).status.is_ok()) break;
+    std::this_thread::yield();
+  }
+}
+
+TEST(Scheduler, PreserveOrderingHoldsBackTheFasterInstance) {
+  Device slow(false);
+  Inbox inbox;
+  auto scheduler = make_scheduler(
+      batching_config("preferred_batch_size: 1 preserve_ordering: true", 1),
+      [&](Batch& batch) { return batch.items[0].request->id == "a" ? slow.execute(batch) : Status::ok(); }, 2);
+  scheduler->enqueue(inbox.request("a"));
+  slow.wait_for_batches(1);
+  for (const char* id : {"b", "c", "d"}) scheduler->enqueue(inbox.request(id));
+  while (scheduler->statistics()->snapshot().execution_count < 3) std::this_thread::yield();
+  EXPECT_TRUE(inbox.order().empty());
+  slow.open();
+  inbox.wait_for(4);
+  EXPECT_THAT(inbox.order(), ElementsAre("a", "b", "c", "d"));
+}
+
+TEST(Scheduler, InstancesExecuteAtTheSameTime) {
+  Device device(false);
+  Inbox inbox;
+  auto scheduler = make_scheduler(batching_config("", 1), on(device), 3);
+  for (int i = 0; i < 3; ++i) scheduler->enqueue(inbox.request(fmt::format("{}", i)));
+  device.wait_for_batches(3);
+  device.open();
+  inbox.wait_for(3);
+}
+
+TEST(Scheduler, ArbiterLetsOneBatchRunAtATimeAndTheOthersGrow) {
+  Device device(false);
+  Inbox inbox;
+  DeviceArbiter arbiter;
+  SchedulerOptions options;
+  options.arbiter = &arbiter;
+  auto first = make_scheduler(batching_config("", 8), on(device), 2, options);
+  auto second = make_scheduler(batching_config("", 8), on(device), 2, options);
+  first->enqueue(inbox.request("a"));
+  device.wait_for_batches(1);
+  second->enqueue(inbox.request("b"));
+  while (arbiter.waiting() == 0) std::this_thread::yield();
+  for (const char* id : {"c", "d"}) second->enqueue(inbox.request(id));
+  device.open();
+  inbox.wait_for(4);
+  EXPECT_THAT(device.batches(), ElementsAre(ElementsAre("a"), ElementsAre("b", "c", "d")));
+  EXPECT_EQ(device.most_running(), 1);
+}
+
+TEST(Scheduler, CancelWhileWaitingForTheDevice) {
+  Device device(false);
+  Inbox inbox;
+  DeviceArbiter arbiter;
+  SchedulerOptions options;
+  options.arbiter = &arbiter;
+  auto first = make_scheduler(batching_config("", 8), on(device), 1, options);
+  auto second = make_scheduler(batching_config("", 8), on(device), 1, options);
+  first->enqueue(inbox.request("a"));
+  device.wait_for_batches(1);
+  RequestPtr waiting = inbox.request("b");
+  second->enqueue(waiting);
+  while (arbiter.waiting() == 0) std::this_thread::yield();
+  waiting->cancel();
+  EXPECT_EQ(inbox.answer("b").status.code(), Code::kCancelled);
+  device.open();
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+  second->enqueue(inbox.request("c"));
+  EXPECT_TRUE(inbox.answer("c").status.is_ok()) << "the device was given back unused";
+}
+
+TEST(Scheduler, StopDoesNotWaitForADeviceThatOthersKeep) {
+  Device device(false);
+  Inbox inbox;
+  DeviceArbiter arbiter;
+  SchedulerOptions options;
+  options.arbiter = &arbiter;
+  auto first = make_scheduler(batching_config("", 8), on(device), 1, options);
+  auto second = make_scheduler(batching_config("", 8), on(device), 1, options);
+  first->enqueue(inbox.request("a"));
+  device.wait_for_batches(1);
+  second->enqueue(inbox.request("b"));
+  while (arbiter.waiting() == 0) std::this_thread::yield();
+  second->stop(0);
+  EXPECT_EQ(inbox.answer("b").status.code(), Code::kUnavailable);
+  device.open();
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+}
+
+TEST(Scheduler, HungBatchGivesTheDeviceBack) {
+  Device hanging(false);
+  Inbox inbox;
+  DeviceArbiter arbiter;
+  SchedulerOptions options;
+  options.arbiter = &arbiter;
+  options.execution_timeout_ns = 2 * kMs;
+  auto bad = make_scheduler(batching_config("", 1), on(hanging), 1, options);
+  auto good = make_scheduler(
+      batching_config("", 1), [](Batch&) { return Status::ok(); }, 1, options);
+  bad->enqueue(inbox.request("hangs"));
+  hanging.wait_for_batches(1);
+  good->enqueue(inbox.request("a"));
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+  hanging.open();
+}
+
+// One request at a time, each sent from the answer of the one before: a single lost wake-up would stop it.
+TEST(Scheduler, NoWakeUpIsLost) {
+  for (int instances : {1, 3}) {
+    auto scheduler = make_scheduler(
+        batching_config("", 4), [](Batch&) { return Status::ok(); }, instances);
+    std::mutex mutex;
+    std::condition_variable changed;
+    int done = 0;
+    constexpr int kRounds = 3000;
+    for (int round = 0; round < kRounds; ++round) {
+      auto request = std::make_shared<InferRequest>();
+      request->on_response = [&](InferRequest&, InferResponse) {
+        std::lock_guard lock(mutex);
+        ++done;
+        changed.notify_one();
+      };
+      scheduler->enqueue(request);
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return done == round + 1; });
+    }
+  }
+}
+
+struct Totals {
+  std::atomic<int> answered{0};
+  std::atomic<int> succeeded{0};
+  std::atomic<int> twice{0};
+};
+
+// Producers, cancellers, failing batches, time limits, full queues and a stop in the middle, all at once.
+void run_storm(const std::string& batching, int instances, DeviceArbiter* arbiter, uint64_t seed) {
+  constexpr int kProducers = 4;
+  constexpr int kRequests = 400;
+  Totals totals;
+  SchedulerOptions options;
+  options.arbiter = arbiter;
+  auto scheduler = make_scheduler(
+      batching_config(batching, 8),
+      [](Batch& batch) {
+        int64_t rows = 0;
+        for (const BatchItem& item : batch.items) rows += item.request->batch_size;
+        if (rows != batch.batch_size || rows > 8) return internal_error("wrong rows");
+        return batch.items[0].request->timeout_us % 13 == 12 ? internal_error("fails") : Status::ok();
+      },
+      instances, options);
+  std::atomic<int> sent{0};
+  std::vector<std::thread> threads;
+  for (int p = 0; p < kProducers; ++p) {
+    threads.emplace_back([&, p] {
+      std::mt19937_64 random(seed * 100 + static_cast<uint64_t>(p));
+      std::deque<RequestPtr> recent;
+      for (int i = 0; i < kRequests; ++i) {
+        auto request = std::make_shared<InferRequest>();
+        auto count = std::make_shared<std::atomic<int>>(0);
+        request->batch_size = 1 + static_cast<int64_t>(random() % 9);  // 9 is one too many
+        request->priority = random() % 4;
+        request->timeout_us = random() % 3000;
+        request->signature = {static_cast<int64_t>(random() % 2)};
+        request->on_response = [&totals, count](InferRequest&, InferResponse response) {
+          if (count->fetch_add(1) != 0) ++totals.twice;
+          if (response.status.is_ok()) ++totals.succeeded;
+          ++totals.answered;
+        };
+        scheduler->enqueue(request);
+        ++sent;
+        recent.push_back(std::move(request));
+        if (recent.size() > 8) recent.pop_front();
+        if (random() % 3 == 0) recent[random() % recent.size()]->cancel();
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    while (sent < kProducers * kRequests / 2) std::this_thread::yield();
+    scheduler->stop();
+  });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(totals.answered, kProducers * kRequests);
+  EXPECT_EQ(totals.twice, 0);
+  const StatisticsSnapshot statistics = scheduler->statistics()->snapshot();
+  EXPECT_EQ(statistics.success.count, static_cast<uint64_t>(totals.succeeded));
+  EXPECT_EQ(statistics.success.count + statistics.fail.count, static_cast<uint64_t>(kProducers * kRequests));
+  EXPECT_EQ(statistics.pending_requests, 0);
+  EXPECT_EQ(statistics.executing_batches, 0);
+}
+
+TEST(Scheduler, StormLosesNothing) {
+  const std::string batchings[] = {
+      "", "preserve_ordering: true max_queue_delay_microseconds: 50",
+      "preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 200 priority_levels: 3 default_priority_level: 2 "
+      "default_queue_policy { default_timeout_microseconds: 2000 allow_timeout_override: true max_queue_size: 16 } "
+      "priority_queue_policy { key: 3 value { timeout_action: DELAY default_timeout_microseconds: 100 } }"};
+  uint64_t seed = 1;
+  for (const std::string& batching : batchings) {
+    for (int instances : {1, 3}) {
+      DeviceArbiter arbiter;
+      run_storm(batching, instances, nullptr, seed++);
+      run_storm(batching, instances, &arbiter, seed++);
+    }
+  }
+}
+
+TEST(Scheduler, NeedsAnInstance) {
+  auto scheduler = Scheduler::create(batching_config("", 4), {}, {});
+  ASSERT_FALSE(scheduler.is_ok());
+  EXPECT_EQ(scheduler.status().message(), "model 'm' has no instance to execute its requests");
+}
+
+}  // namespace
+}  // namespace flywheel::schedule
