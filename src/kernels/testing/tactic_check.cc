@@ -134,6 +134,15 @@ TensorDesc laid_out(DType dtype, const Dims& dims, const std::vector<int>& order
   return desc;
 }
 
+Dims random_dims(std::mt19937& random, int rank, int64_t largest) {
+  Dims dims;
+  for (int d = 0; d < rank; ++d) dims.push_back(1 + static_cast<int64_t>(random()) % (random() % 3 == 0 ? largest : 9));
+  while (element_count(dims) > 20000) {
+    for (int64_t& extent : dims) extent = (extent + 1) / 2;
+  }
+  return dims;
+}
+
 Values random_values(const Problem& problem, uint32_t seed) {
   std::mt19937 random(seed);
   Values all;

@@ -17,6 +17,9 @@ TensorDesc dense(DType dtype, Dims dims);
 // each run of the innermost.
 TensorDesc laid_out(DType dtype, const Dims& dims, const std::vector<int>& order, int64_t gap);
 
+// Mostly small extents, some up to `largest`, at most 20,000 elements in all.
+Dims random_dims(std::mt19937& random, int rank, int64_t largest);
+
 // The values of a problem's inputs, in row-major order of each input's dims.
 using Values = std::vector<std::vector<double>>;
 // Small random values that every type can hold: floats in [-2, 2], integers in [0, 3] or [-3, 3], bools.
