@@ -10,6 +10,8 @@
 namespace flywheel::kernels {
 namespace {
 
+constexpr int64_t kMaxRanges = 4096;  // kernel taps: bounds the rectangles that borders cut the output into
+
 ContractionShape shape_of(const Problem& problem, const ConvParams& p) {
   const TensorDesc &x = problem.inputs[0], &y = problem.outputs[0];
   ContractionShape shape;
@@ -66,6 +68,10 @@ Status accepts(const Problem& problem, const Machine&) {
   const Dims& w = problem.inputs[1].dims;
   if (params.groups > 1 && w[1] == 1 && params.groups == w[0]) {
     return unsupported("a depthwise convolution has one product a channel and tap: nothing for a matrix kernel");
+  }
+  if (params.kernel_h > kMaxRanges / params.kernel_w) {
+    return unsupported(
+        fmt::format("a kernel of {}x{} cuts the output into too many parts", params.kernel_h, params.kernel_w));
   }
   if (!packed_floats(shape_of(problem, params), kIsa)) {
     return unsupported(fmt::format("conv's weights {} are too large to pack", dims_to_string(w)));

@@ -179,6 +179,61 @@ TEST(ConvTactics, Groups) {
   expect_tactics_match(problem_of({.h = 5, .w = 6, .c = 3, .k = 12, .r = 3, .s = 3, .pad = 1, .groups = 3}), 3);
 }
 
+TEST(ConvTactics, Depthwise) {
+  const auto ran = expect_tactics_match(
+      problem_of(
+          {.n = 2, .h = 28, .w = 28, .c = 40, .k = 40, .r = 3, .s = 3, .pad = 1, .groups = 40, .ending = "bias_clip"}),
+      1);
+  EXPECT_TRUE(ran_on_all(ran, "conv_f32_depthwise_"));
+  expect_tactics_match(problem_of({.h = 30,
+                                   .w = 112,
+                                   .c = 32,
+                                   .k = 32,
+                                   .r = 3,
+                                   .s = 3,
+                                   .stride = 2,
+                                   .pad = 1,
+                                   .groups = 32,
+                                   .ending = "bias_clip"}),
+                       2);
+  expect_tactics_match(
+      problem_of({.h = 7, .w = 7, .c = 960, .k = 960, .r = 3, .s = 3, .pad = 1, .groups = 960, .ending = "bias_clip"}),
+      3);
+  expect_tactics_match(
+      problem_of({.h = 14, .w = 14, .c = 96, .k = 96, .r = 7, .s = 7, .pad = 3, .groups = 96, .ending = "bias"}), 4,
+      {1, 2});
+  expect_tactics_match(problem_of({.h = 14,
+                                   .w = 14,
+                                   .c = 240,
+                                   .k = 240,
+                                   .r = 5,
+                                   .s = 5,
+                                   .stride = 2,
+                                   .pad = 2,
+                                   .groups = 240,
+                                   .ending = "bias_hswish"}),
+                       5);
+  expect_tactics_match(
+      problem_of({.h = 1, .w = 40, .c = 24, .k = 24, .r = 1, .s = 7, .pad = 3, .groups = 24, .ending = "bias_silu"}),
+      6);
+  for (const std::string& ending : testing::ending_names()) {
+    expect_tactics_match(problem_of({.n = 2,
+                                     .h = 9,
+                                     .w = 15,
+                                     .c = 37,
+                                     .k = 37,
+                                     .r = 3,
+                                     .s = 3,
+                                     .pad = 2,
+                                     .dilation = 2,
+                                     .groups = 37,
+                                     .ending = ending,
+                                     .in_gap = 3,
+                                     .out_gap = 5}),
+                         7);
+  }
+}
+
 TEST(ConvTactics, EmptyBatch) {
   expect_tactics_match(problem_of({.n = 0, .h = 5, .w = 5, .c = 8, .k = 8, .r = 3, .s = 3}), 1);
 }
@@ -192,6 +247,7 @@ TEST(ConvTactics, RandomProblems) {
     c.groups = below(4) == 0 ? 1 + below(3) : 1;
     c.c = c.groups * (1 + below(40));
     c.k = c.groups * (1 + below(70));
+    if (below(4) == 0) c.groups = c.k = c.c;  // depthwise
     c.r = 1 + below(4);
     c.s = below(3) == 0 ? c.r : 1 + below(4);
     c.stride = 1 + below(2);

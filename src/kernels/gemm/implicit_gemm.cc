@@ -12,31 +12,6 @@ constexpr int64_t kFloatsALine = 16;  // of cache
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The taps r in [first, last) with 0 <= position * stride + r * dilation - pad < extent.
-struct TapRange {
-  int64_t first, last;
-  bool operator==(const TapRange&) const = default;
-};
-TapRange taps_inside(int64_t position, int64_t stride, int64_t pad, int64_t dilation, int64_t kernel, int64_t extent) {
-  const int64_t start = position * stride - pad;
-  const int64_t first = start >= 0 ? 0 : std::min(kernel, ceil_div(-start, dilation));
-  const int64_t last = start >= extent ? first : std::clamp(ceil_div(extent - start, dilation), first, kernel);
-  return {first, last};
-}
-
-// Calls body(begin, end, taps) for each longest run of positions with the same taps.
-template <class Body>
-void for_tap_ranges(int64_t positions, int64_t stride, int64_t pad, int64_t dilation, int64_t kernel, int64_t extent,
-                    const Body& body) {
-  for (int64_t begin = 0, end; begin < positions; begin = end) {
-    const TapRange taps = taps_inside(begin, stride, pad, dilation, kernel, extent);
-    for (end = begin + 1; end < positions; ++end) {
-      if (!(taps_inside(end, stride, pad, dilation, kernel, extent) == taps)) break;
-    }
-    body(begin, end, taps);
-  }
-}
-
 }  // namespace
 
 struct ImplicitGemm::Job {
@@ -94,13 +69,11 @@ void ImplicitGemm::merge_lines() {
 void ImplicitGemm::cut_rectangles() {
   const ContractionShape& s = shape_;
   if (s.images == 0 || s.channels == 0) return;
-  for_tap_ranges(s.rows, s.stride_h, s.pad_top, s.dilation_h, s.kernel_h, s.in_rows,
-                 [&](int64_t y0, int64_t y1, TapRange ky) {
-                   for_tap_ranges(s.columns, s.stride_w, s.pad_left, s.dilation_w, s.kernel_w, s.in_columns,
-                                  [&](int64_t x0, int64_t x1, TapRange kx) {
-                                    add_rectangle(y0, y1, ky.first, ky.last, x0, x1, kx.first, kx.last);
-                                  });
-                 });
+  const std::vector<TapRange> across =
+      tap_ranges({s.columns, s.in_columns, s.kernel_w, s.stride_w, s.pad_left, s.dilation_w});
+  for (const TapRange& y : tap_ranges({s.rows, s.in_rows, s.kernel_h, s.stride_h, s.pad_top, s.dilation_h})) {
+    for (const TapRange& x : across) add_rectangle(y, x);
+  }
   int64_t longest = 0;
   for (const Rectangle& r : rectangles_) {
     units_an_image_ += r.lines * r.segments;
@@ -110,10 +83,9 @@ void ImplicitGemm::cut_rectangles() {
   wide_ = longest <= kernels_->wide_rows && panels_.columns >= 2 * panels_.width;
 }
 
-void ImplicitGemm::add_rectangle(int64_t y0, int64_t y1, int64_t ky0, int64_t ky1, int64_t x0, int64_t x1, int64_t kx0,
-                                 int64_t kx1) {
+void ImplicitGemm::add_rectangle(const TapRange& y, const TapRange& x) {
   const ContractionShape& s = shape_;
-  const int64_t height = y1 - y0, width = x1 - x0, rows = kernels_->max_rows;
+  const int64_t height = y.end - y.begin, width = x.end - x.begin, rows = kernels_->max_rows;
   const bool across = height * ceil_div(width, rows) <= width * ceil_div(height, rows);
   Rectangle r;
   r.lines = across ? height : width;
@@ -126,14 +98,14 @@ void ImplicitGemm::add_rectangle(int64_t y0, int64_t y1, int64_t ky0, int64_t ky
     out.column = across ? v.column * step_x : v.row * step_y;
     return out;
   };
-  const int64_t in_y = y0 * s.stride_h + ky0 * s.dilation_h - s.pad_top;
-  const int64_t in_x = x0 * s.stride_w + kx0 * s.dilation_w - s.pad_left;
-  const bool empty = ky0 == ky1 || kx0 == kx1;
+  const int64_t in_y = y.begin * s.stride_h + y.first * s.dilation_h - s.pad_top;
+  const int64_t in_x = x.begin * s.stride_w + x.first * s.dilation_w - s.pad_left;
+  const int64_t taps_y = y.last - y.first, taps_x = x.last - x.first;
+  const bool empty = taps_y == 0 || taps_x == 0;
   r.input = along(s.input, s.stride_h, s.stride_w, empty ? 0 : in_y * s.input.row + in_x * s.input.column);
-  r.output = along(s.output, 1, 1, y0 * s.output.row + x0 * s.output.column);
-  for (const View& v : epilogue_.operands) r.operands.push_back(along(v, 1, 1, y0 * v.row + x0 * v.column));
-  const int64_t taps_x = kx1 - kx0;
-  r.outer = empty ? 0 : ky1 - ky0;
+  r.output = along(s.output, 1, 1, y.begin * s.output.row + x.begin * s.output.column);
+  for (const View& v : epilogue_.operands) r.operands.push_back(along(v, 1, 1, y.begin * v.row + x.begin * v.column));
+  r.outer = empty ? 0 : taps_y;
   r.a_outer = s.dilation_h * s.input.row;
   // Neighbouring taps whose pixels lie side by side in memory are one run.
   const bool joined = s.dilation_w == 1 && s.input.column == s.depth;
@@ -144,7 +116,7 @@ void ImplicitGemm::add_rectangle(int64_t y0, int64_t y1, int64_t ky0, int64_t ky
     r.run *= r.outer;
     r.outer = std::min<int64_t>(r.outer, 1);
   }
-  r.first_step = (ky0 * s.kernel_w + kx0) * s.depth;
+  r.first_step = (y.first * s.kernel_w + x.first) * s.depth;
   r.outer_skip = (s.kernel_w - taps_x) * s.depth;
   // A few rows cost as much as several: their chains of dependent additions, and B's lines, take their time.
   const double rows_a_unit = std::max(static_cast<double>(r.length) / static_cast<double>(r.segments), 3.0);

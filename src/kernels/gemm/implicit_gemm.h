@@ -13,6 +13,7 @@
 #include "base/thread_team.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/panels.h"
+#include "kernels/gemm/tap_ranges.h"
 #include "kernels/gemm/tile_kernel.h"
 
 namespace flywheel::kernels {
@@ -66,8 +67,7 @@ class ImplicitGemm {
 
   void merge_lines();
   void cut_rectangles();
-  void add_rectangle(int64_t y0, int64_t y1, int64_t ky0, int64_t ky1, int64_t x0, int64_t x1, int64_t kx0,
-                     int64_t kx1);
+  void add_rectangle(const TapRange& y, const TapRange& x);
   void list_panels();
   void choose_split(const Machine& machine);
   void choose_chunk(const Machine& machine);
