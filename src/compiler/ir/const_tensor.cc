@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading elements of constants whatever their type.
+// Reading and writing elements of constants whatever their type.
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "compiler/ir/element.h"
 #include "compiler/ir/graph.h"
 
 namespace flywheel::ir {
@@ -33,7 +34,61 @@ int64_t saturate(double value) {
   return static_cast<int64_t>(value);
 }
 
+uint16_t half_bits(double value) {
+  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  double magnitude = std::abs(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00);
+  if (magnitude >= 65520) return static_cast<uint16_t>(sign | 0x7c00);
+  int exponent = -13;
+  if (magnitude >= 0x1p-14) std::frexp(magnitude, &exponent);
+  double units = std::nearbyint(std::ldexp(magnitude, 11 - exponent));  // of the last place
+  return static_cast<uint16_t>(sign | (((exponent + 13) << 10) + static_cast<int>(units)));
+}
+
+uint16_t bfloat_bits(double value) {
+  uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+  if (std::isnan(value)) return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+template <class T>
+void store(T value, std::byte* to) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+template <class T>
+void store_integer(double value, std::byte* to) {
+  using Limits = std::numeric_limits<T>;
+  T result = 0;
+  if (value >= std::ldexp(1.0, Limits::digits)) {
+    result = Limits::max();
+  } else if (value <= static_cast<double>(Limits::min())) {
+    result = Limits::min();
+  } else if (!std::isnan(value)) {
+    result = static_cast<T>(value);
+  }
+  store(result, to);
+}
+
 }  // namespace
+
+void store_element(DType dtype, double value, std::byte* to) {
+  switch (dtype) {
+    case DType::kFloat32: return store(static_cast<float>(value), to);
+    case DType::kFloat64: return store(value, to);
+    case DType::kFloat16: return store(half_bits(value), to);
+    case DType::kBFloat16: return store(bfloat_bits(value), to);
+    case DType::kInt8: return store_integer<int8_t>(value, to);
+    case DType::kInt16: return store_integer<int16_t>(value, to);
+    case DType::kInt32: return store_integer<int32_t>(value, to);
+    case DType::kInt64: return store_integer<int64_t>(value, to);
+    case DType::kUInt8: return store_integer<uint8_t>(value, to);
+    case DType::kUInt16: return store_integer<uint16_t>(value, to);
+    case DType::kUInt32: return store_integer<uint32_t>(value, to);
+    case DType::kUInt64: return store_integer<uint64_t>(value, to);
+    case DType::kBool: return store(static_cast<uint8_t>(value != 0 ? 1 : 0), to);
+  }
+}
 
 ConstTensor ConstTensor::zeros(DType dtype, Dims dims) {
   std::vector<std::byte> bytes(static_cast<size_t>(element_count(dims)) * dtype_size(dtype));

@@ -10,9 +10,9 @@
 //     output %b as "right"
 //   }
 //
-// `_` is an absent operand; `# ...` a comment. The printer adds the inferred type of each output (`%y: f32[...] = ...`); the parser
-// runs inference and checks it against a type that is given. Attribute forms: 3, 1.5, "text", [1, 2], [1.0], ["a"],
-// dims[batch, 3*n], const f32[2] [1, 2], program(2 inputs) "r2 = add r0 r1 -> r2", graph @body { ... }.
+// `_` is an absent operand; `# ...` a comment. The printer adds the inferred type of each output (`%y: f32[...] =
+// ...`); the parser runs inference and checks it against a type that is given. Attribute forms: 3, 1.5, "text", [1, 2],
+// [1.0], ["a"], dims[batch, 3*n], const f32[2] [1, 2], program(2 inputs) "r2 = add r0 r1 -> r2", graph @body { ... }.
 // Constants of more than 16 elements print as `= hash(<64 bits of content>)`, which does not parse back; print with
 // PrintOptions::full_constants to get text that does.
 #pragma once

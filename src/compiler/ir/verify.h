@@ -6,8 +6,8 @@
 
 namespace flywheel::ir {
 
-// Order, use lists, producers, unique names, known ops, operand counts, allowed attributes, types and shapes equal to what
-// inference gives. kInternal naming the node: a pass broke the graph.
+// Order, use lists, producers, unique names, known ops, operand counts, allowed attributes, types and shapes equal to
+// what inference gives. kInternal naming the node: a pass broke the graph.
 Status verify(const Graph& graph);
 
 }  // namespace flywheel::ir
