@@ -234,6 +234,36 @@ TEST(ConvTactics, Depthwise) {
   }
 }
 
+TEST(ConvTactics, Winograd) {
+  auto ran = expect_tactics_match(problem_of({.h = 14, .w = 14, .c = 64, .k = 96, .r = 3, .s = 3, .pad = 1}), 1);
+  EXPECT_TRUE(ran_on_all(ran, "conv_f32_winograd4_"));
+  EXPECT_TRUE(ran_on_all(ran, "conv_f32_winograd2_"));
+  // Chunks of tiles, one after the other, with shared and with private matrices.
+  expect_tactics_match(
+      problem_of({.n = 2, .h = 56, .w = 28, .c = 16, .k = 32, .r = 3, .s = 3, .pad = 1, .ending = "bias_res_relu"}), 2,
+      {1, 2});
+  expect_tactics_match(problem_of({.n = 1, .h = 30, .w = 30, .c = 192, .k = 160, .r = 3, .s = 3, .pad = 1}), 3, {1, 2});
+  expect_tactics_match(problem_of({.n = 2, .h = 7, .w = 7, .c = 512, .k = 160, .r = 3, .s = 3, .pad = 1}), 4);
+  for (const std::string& ending : testing::ending_names()) {
+    expect_tactics_match(problem_of({.n = 2,
+                                     .h = 9,
+                                     .w = 11,
+                                     .c = 21,
+                                     .k = 43,
+                                     .r = 3,
+                                     .s = 3,
+                                     .pad = 1,
+                                     .ending = ending,
+                                     .in_gap = 3,
+                                     .out_gap = 5}),
+                         5);
+  }
+  for (int64_t pad : {0, 2, 3}) {
+    expect_tactics_match(
+        problem_of({.h = 6, .w = 5, .c = 17, .k = 16, .r = 3, .s = 3, .pad = pad, .extra_pad = pad / 2}), 6);
+  }
+}
+
 TEST(ConvTactics, EmptyBatch) {
   expect_tactics_match(problem_of({.n = 0, .h = 5, .w = 5, .c = 8, .k = 8, .r = 3, .s = 3}), 1);
 }

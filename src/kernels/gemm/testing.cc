@@ -168,27 +168,36 @@ std::vector<Tensor> random_inputs(const Problem& problem, uint32_t seed) {
   return inputs;
 }
 
-Result<Tensor> run(const Tactic& tactic, const Problem& problem, const std::vector<Tensor>& inputs, int workers) {
-  AlignedBuffer packed;
-  std::vector<bool> consumed(inputs.size(), false);
-  if (tactic.pack != nullptr) {
-    std::vector<const void*> constants;
-    for (size_t i = 0; i < inputs.size(); ++i) constants.push_back(problem.constant[i] ? inputs[i].data() : nullptr);
-    FW_ASSIGN_OR_RETURN(packed, tactic.pack(problem, constants, consumed));
-  }
+Result<Packed> pack(const Tactic& tactic, const Problem& problem, const std::vector<Tensor>& inputs) {
+  Packed packed;
+  packed.consumed.assign(inputs.size(), false);
+  if (tactic.pack == nullptr) return packed;
+  std::vector<const void*> constants;
+  for (size_t i = 0; i < inputs.size(); ++i) constants.push_back(problem.constant[i] ? inputs[i].data() : nullptr);
+  FW_ASSIGN_OR_RETURN(packed.bytes, tactic.pack(problem, constants, packed.consumed));
+  return packed;
+}
+
+Result<Tensor> run(const Tactic& tactic, const Problem& problem, const std::vector<Tensor>& inputs,
+                   const Packed& packed, int workers) {
   FW_ASSIGN_OR_RETURN(std::unique_ptr<BoundKernel> kernel, tactic.bind(problem, machine(), workers));
   FW_ASSIGN_OR_RETURN(AlignedBuffer workspace, AlignedBuffer::allocate(kernel->workspace_bytes(), "test workspace"));
   std::fill_n(reinterpret_cast<float*>(workspace.data()), workspace.size_bytes() / sizeof(float), std::nanf(""));
   std::vector<const void*> pointers;
-  for (size_t i = 0; i < inputs.size(); ++i) pointers.push_back(consumed[i] ? nullptr : inputs[i].data());
+  for (size_t i = 0; i < inputs.size(); ++i) pointers.push_back(packed.consumed[i] ? nullptr : inputs[i].data());
   Tensor output = Tensor::output(problem.outputs[0]);
   void* out = output.data();
   std::atomic<uint32_t> faults{0};
-  const Operands operands{pointers.data(), &out, packed.data(), workspace.data(), &faults};
+  const Operands operands{pointers.data(), &out, packed.bytes.data(), workspace.data(), &faults};
   FW_ASSIGN_OR_RETURN(std::unique_ptr<ThreadTeam> team, ThreadTeam::create(workers));
   team->run([&](Worker& worker) { kernel->launch(operands, worker); });
   EXPECT_EQ(faults.load(), 0u);
   return output;
+}
+
+Result<Tensor> run(const Tactic& tactic, const Problem& problem, const std::vector<Tensor>& inputs, int workers) {
+  FW_ASSIGN_OR_RETURN(const Packed packed, pack(tactic, problem, inputs));
+  return run(tactic, problem, inputs, packed, workers);
 }
 
 std::vector<std::string> expect_tactics_match(const Problem& problem, uint32_t seed, const std::vector<int>& workers) {
@@ -205,10 +214,13 @@ std::vector<std::string> expect_tactics_match(const Problem& problem, uint32_t s
     if (!machine().has(tactic.isa) || !tactic.accepts(problem, machine()).is_ok()) continue;
     ran.emplace_back(tactic.name);
     const Tolerance tolerance = tolerance_of(tactic);
+    Result<Packed> packed = pack(tactic, problem, inputs);
+    EXPECT_TRUE(packed.is_ok()) << packed.status().to_string();
+    if (!packed.is_ok()) continue;
     std::vector<double> first;
     for (int size : workers) {
       SCOPED_TRACE(std::string(tactic.name) + ", " + std::to_string(size) + " workers, " + problem.to_string());
-      Result<Tensor> got = run(tactic, problem, inputs, size);
+      Result<Tensor> got = run(tactic, problem, inputs, *packed, size);
       EXPECT_TRUE(got.is_ok()) << got.status().to_string();
       if (!got.is_ok()) break;
       EXPECT_TRUE(got->gaps_are_intact()) << "wrote outside the output";
@@ -238,7 +250,10 @@ void expect_batch_invariant(const std::function<Problem(int64_t)>& problem_of_ro
   const std::vector<Tensor> inputs = random_inputs(most, seed);
   for (const Tactic& tactic : tactics(most.family)) {
     if (!machine().has(tactic.isa) || !tactic.accepts(most, machine()).is_ok()) continue;
-    Result<Tensor> all = run(tactic, most, inputs, 2);
+    // The packed form does not depend on the number of rows, so one serves all.
+    Result<Packed> packed = pack(tactic, most, inputs);
+    ASSERT_TRUE(packed.is_ok()) << packed.status().to_string();
+    Result<Tensor> all = run(tactic, most, inputs, *packed, 2);
     ASSERT_TRUE(all.is_ok()) << all.status().to_string();
     for (int64_t count : rows) {
       const Problem problem = problem_of_rows(count);
@@ -248,7 +263,7 @@ void expect_batch_invariant(const std::function<Problem(int64_t)>& problem_of_ro
         for (size_t i = 0; i < problem.inputs.size(); ++i) {
           fewer.push_back(Tensor::random(problem.inputs[i], seed + static_cast<uint32_t>(i)));
         }
-        Result<Tensor> got = run(tactic, problem, fewer, workers);
+        Result<Tensor> got = run(tactic, problem, fewer, *packed, workers);
         ASSERT_TRUE(got.is_ok()) << got.status().to_string();
         for (int64_t i = 0; i < problem.outputs[0].elements(); ++i) {
           const auto small = static_cast<float>(got->at(i)), large = static_cast<float>(all->at(i));

@@ -49,7 +49,14 @@ bool add_ending(Problem& problem, const std::string& name);  // false when the n
 TensorDesc with_gap(Dims dims, int64_t gap);
 
 std::vector<Tensor> random_inputs(const Problem& problem, uint32_t seed);
-// Packs, binds and runs; the status says what refused.
+struct Packed {
+  AlignedBuffer bytes;
+  std::vector<bool> consumed;
+};
+Result<Packed> pack(const Tactic& tactic, const Problem& problem, const std::vector<Tensor>& inputs);
+// Binds and runs; the status says what refused. Without `packed` it packs first.
+Result<Tensor> run(const Tactic& tactic, const Problem& problem, const std::vector<Tensor>& inputs,
+                   const Packed& packed, int workers);
 Result<Tensor> run(const Tactic& tactic, const Problem& problem, const std::vector<Tensor>& inputs, int workers);
 
 // Runs every tactic but the reference that accepts the problem, with 1, 2 and 3 workers (every count in `workers`),
