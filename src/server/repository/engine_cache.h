@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines for models that come as ONNX: built when they are first loaded, and kept beside the model or in a cache
+// folder under a name that says what they were built from and for. The server knows the compiler only as the function
+// given here. Called from loading threads; several processes may share a cache.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "flywheel/engine.h"
+#include "flywheel/status.h"
+
+namespace flywheel::repository {
+
+// Writes an engine for the ONNX file. Gives up, with kCancelled, soon after `keep_going` returns false.
+using EngineBuilder = std::function<Status(const std::string& onnx_path, const std::string& engine_path,
+                                           const std::function<bool()>& keep_going)>;
+using EngineLoader = std::function<Result<std::shared_ptr<Engine>>(const std::string& path)>;
+
+struct EngineCacheOptions {
+  std::string folder;   // "": beside the ONNX file
+  std::string machine;  // what else an engine depends on: CPU, threads
+  EngineBuilder build;  // may be empty: ONNX files are refused then
+  EngineLoader load;
+};
+
+class EngineCache {
+ public:
+  explicit EngineCache(EngineCacheOptions options) : options_(std::move(options)) {}
+
+  // `label`: names the model in the log and in the cache folder.
+  Result<std::shared_ptr<Engine>> load_or_build(const std::string& onnx_path, std::string_view label,
+                                                const std::function<bool()>& keep_going) const;
+
+ private:
+  const EngineCacheOptions options_;
+};
+
+}  // namespace flywheel::repository

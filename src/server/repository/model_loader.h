@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a version's folder to a model that serves: finds the engine (or has it built), completes the configuration from
+// it, makes the instances, warms them up. The repository calls it from its loading threads.
+// Thread safety: immutable; any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "flywheel/status.h"
+#include "server/config/model_config.h"
+#include "server/repository/engine_cache.h"
+#include "server/repository/served_model.h"
+#include "server/schedule/arbiter.h"
+
+namespace flywheel::repository {
+
+struct LoaderOptions {
+  EngineCacheOptions engines;
+  bool auto_complete = true;  // false: config.pbtxt has to say everything
+  int threads = 0;            // of each execution context
+  schedule::DeviceArbiter* arbiter = nullptr;
+};
+
+class ModelLoader {
+ public:
+  explicit ModelLoader(LoaderOptions options) : options_(options), cache_(options.engines) {}
+
+  // `parsed`: the model's configuration as written. The message of a failure says what about which file.
+  Result<std::unique_ptr<ServedModel>> load(const config::ModelConfig& parsed, const std::string& model_folder,
+                                            int64_t version, const std::function<bool()>& keep_going) const;
+
+ private:
+  Result<std::shared_ptr<Engine>> load_engine(const config::ModelConfig& parsed, const std::string& version_folder,
+                                              int64_t version, const std::function<bool()>& keep_going,
+                                              std::string& file_name) const;
+
+  const LoaderOptions options_;
+  const EngineCache cache_;
+};
+
+}  // namespace flywheel::repository

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/repository/model_repository.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "server/config/parse_config.h"
+#include "server/repository/model_folder.h"
+
+namespace flywheel::repository {
+namespace {
+
+constexpr std::string_view kDuplicate = "model appears in two or more repositories";
+constexpr int64_t kReapGraceNs = 30'000'000'000;
+
+// As Triton spells codes within the message of a failed load.
+std::string_view triton_code(Code code) {
+  switch (code) {
+    case Code::kInvalidArgument: return "Invalid argument";
+    case Code::kNotFound: return "Not found";
+    case Code::kUnsupported: return "Unsupported";
+    case Code::kUnavailable: return "Unavailable";
+    case Code::kAlreadyExists: return "Already exists";
+    default: return "Internal";
+  }
+}
+
+std::string reason_of(const Status& status) {
+  return fmt::format("{}: {}", triton_code(status.code()), status.message());
+}
+
+}  // namespace
+
+// Ends versions that are served no more, once the last request of theirs is answered. That may be noticed on one of the
+// version's own threads, which cannot wait for itself; hence a thread for it.
+class ModelRepository::Reaper : public std::enable_shared_from_this<Reaper> {
+ public:
+  Reaper() : thread_([this] { run(); }) { pthread_setname_np(thread_.native_handle(), "fw-reaper"); }
+  ~Reaper() { finish(); }
+
+  // A pointer whose end comes here. `ended` is told when the version is gone.
+  ServedModelPtr guard(std::unique_ptr<ServedModel> model, std::function<void(const ServedModel&)> ended) {
+    return {model.release(), [reaper = shared_from_this(), ended = std::move(ended)](const ServedModel* last) {
+              reaper->post({std::unique_ptr<const ServedModel>(last), ended});
+            }};
+  }
+  // Ends what has arrived. Later ones must have been stopped before, and end where they are dropped.
+  void finish() {
+    std::thread thread;
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      thread.swap(thread_);
+    }
+    wake_.notify_one();
+    if (thread.joinable()) thread.join();
+  }
+
+ private:
+  struct Item {
+    std::unique_ptr<const ServedModel> model;
+    std::function<void(const ServedModel&)> ended;
+  };
+  void post(Item item) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!stopping_) {
+        items_.push_back(std::move(item));
+        wake_.notify_one();
+        return;
+      }
+    }
+    item.model.reset();
+  }
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [&] { return stopping_ || !items_.empty(); });
+      if (items_.empty()) return;
+      std::vector<Item> items;
+      items.swap(items_);
+      lock.unlock();
+      for (Item& item : items) {
+        item.model->stop(kReapGraceNs);
+        if (item.ended) item.ended(*item.model);
+      }
+      items.clear();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Item> items_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+ModelRepository::ModelRepository(RepositoryOptions options)
+    : options_(std::move(options)),
+      reaper_(std::make_shared<Reaper>()),
+      queue_(std::make_unique<LoadQueue>(options_.load_threads)) {}
+
+ModelRepository::~ModelRepository() {
+  stop(0);
+  table_.update([](ModelTable::Models& models) { models.clear(); });
+  reaper_->finish();
+}
+
+void ModelRepository::choose_execution_slots() {
+  int slots = options_.execution_slots;
+  if (slots <= 0) {
+    slots = 1;
+    if (auto found = find_models(options_.paths); found.is_ok()) {
+      for (const auto& [name, folders] : *found) {
+        // A file that does not parse is reported when its model is loaded.
+        auto text = read_config_file(folders.front());
+        if (!text.is_ok()) continue;
+        auto parsed = config::parse_config(*text, folders.front() + "/config.pbtxt", name);
+        if (parsed.is_ok()) slots = std::max(slots, static_cast<int>(parsed->instance_count()));
+      }
+    }
+  }
+  slots = std::clamp(slots, 1, std::max(options_.cores, 1));
+  arbiter_ = std::make_unique<schedule::DeviceArbiter>(slots);
+  options_.loader.arbiter = arbiter_.get();
+  options_.loader.threads = std::max(options_.cores / slots, 1);
+  loader_ = std::make_unique<ModelLoader>(options_.loader);
+}
+
+void ModelRepository::start() {
+  choose_execution_slots();
+  Result<std::map<std::string, std::vector<std::string>>> found = find_models(options_.paths);
+  {
+    std::lock_guard lock(start_mutex_);
+    loads_at_start_ = 0;
+    if (!found.is_ok()) start_failures_ = found.status().message();
+  }
+  if (found.is_ok()) start_loading(*found);
+  start_changed_.notify_all();
+}
+
+void ModelRepository::start_loading(const std::map<std::string, std::vector<std::string>>& found) {
+  table_.update([&](ModelTable::Models& models) {
+    for (const auto& [name, folders] : found) models[name] = {};
+  });
+  const std::vector<std::string>& wanted = options_.load_at_start;
+  const bool all =
+      options_.control_mode == ControlMode::kNone || std::find(wanted.begin(), wanted.end(), "*") != wanted.end();
+  std::vector<std::string> names;
+  if (all) {
+    for (const auto& [name, folders] : found) names.push_back(name);
+  } else {
+    names = wanted;
+  }
+  std::lock_guard lock(start_mutex_);
+  loads_at_start_ = static_cast<int>(names.size());
+  for (const std::string& name : names) {
+    queue_->post(name, [this, name] {
+      const Status status = load_now(name, std::nullopt);
+      std::lock_guard done_lock(start_mutex_);
+      if (!status.is_ok()) start_failures_ += (start_failures_.empty() ? "" : "; ") + status.message();
+      --loads_at_start_;
+      start_changed_.notify_all();
+    });
+  }
+}
+
+Status ModelRepository::wait_until_started() const {
+  std::unique_lock lock(start_mutex_);
+  start_changed_.wait(lock, [&] { return loads_at_start_ == 0; });
+  if (start_failures_.empty()) return {};
+  return internal_error("failed to load all models: " + start_failures_);
+}
+
+bool ModelRepository::is_ready() const {
+  if (stopping_.load(std::memory_order_acquire)) return false;
+  {
+    std::lock_guard lock(start_mutex_);
+    if (loads_at_start_ != 0) return false;
+    if (options_.strict_readiness && !start_failures_.empty() && table_.snapshot()->empty()) return false;
+  }
+  return !options_.strict_readiness || table_.all_ready();
+}
+
+Result<std::string> ModelRepository::folder_of(const std::string& name) const {
+  if (!is_model_name(name)) return invalid_argument(fmt::format("'{}' is no model name", name));
+  FW_ASSIGN_OR_RETURN(auto found, find_models(options_.paths));
+  const auto model = found.find(name);
+  if (model == found.end()) {
+    return not_found(fmt::format("no model repository contains a folder '{}'", name));
+  }
+  if (model->second.size() > 1) return invalid_argument(std::string(kDuplicate));
+  return model->second.front();
+}
+
+Result<config::ModelConfig> ModelRepository::read_config(const std::string& name, const std::string& folder,
+                                                         const std::optional<std::string>& config_json) const {
+  if (config_json) return config::parse_config_json(*config_json, name);
+  FW_ASSIGN_OR_RETURN(const std::string text, read_config_file(folder));
+  return config::parse_config(text, folder + "/config.pbtxt", name);
+}
+
+Status ModelRepository::fail_model(const std::string& name, const Status& status) {
+  table_.update([&](ModelTable::Models& models) {
+    ModelEntry& entry = models[name];
+    const bool serves = std::any_of(entry.versions.begin(), entry.versions.end(),
+                                    [](const auto& version) { return version.second.state == ModelState::kReady; });
+    if (!serves) entry = {{}, reason_of(status)};
+  });
+  log(LogLevel::kError, "failed to load model '{}': {}", name, status.to_string());
+  return invalid_argument(fmt::format("failed to load '{}', {}", name, status.message()));
+}
+
+Status ModelRepository::load_now(const std::string& name, const std::optional<std::string>& config_json) {
+  Result<std::string> folder = folder_of(name);
+  if (!folder.is_ok()) return fail_model(name, folder.status());
+  Result<config::ModelConfig> parsed = read_config(name, *folder, config_json);
+  if (!parsed.is_ok()) return fail_model(name, parsed.status());
+  Result<std::vector<int64_t>> versions = find_versions(*folder);
+  if (!versions.is_ok()) return fail_model(name, versions.status());
+  const std::vector<int64_t> selected = parsed->version_policy.select(*versions);
+  if (selected.empty()) {
+    return fail_model(name,
+                      invalid_argument(fmt::format("at least one version must be available under the version policy of "
+                                                   "model '{}': '{}' has {} version folders",
+                                                   name, *folder, versions->size())));
+  }
+  return load_versions(name, *folder, *parsed, selected);
+}
+
+// All versions or none: a client that sees one new version sees all of them.
+Status ModelRepository::load_versions(const std::string& name, const std::string& folder,
+                                      const config::ModelConfig& parsed, const std::vector<int64_t>& versions) {
+  table_.update([&](ModelTable::Models& models) {
+    models[name].failure.clear();
+    for (int64_t version : versions) {
+      VersionEntry& entry = models[name].versions[version];
+      if (entry.state != ModelState::kReady) entry = {ModelState::kLoading, {}, nullptr};
+    }
+  });
+  std::map<int64_t, ServedModelPtr> loaded;
+  std::map<int64_t, std::string> failures;
+  Status failure;
+  for (int64_t version : versions) {
+    log(LogLevel::kInfo, "loading: {}:{}", name, version);
+    Result<std::unique_ptr<ServedModel>> model =
+        loader_->load(parsed, folder, version, [this] { return !stopping_.load(std::memory_order_acquire); });
+    if (!model.is_ok()) {
+      log(LogLevel::kError, "failed to load '{}' version {}: {}", name, version, model.status().to_string());
+      failures[version] = reason_of(model.status());
+      failure = model.status();
+      continue;
+    }
+    loaded[version] = reaper_->guard(std::move(model).value(), [this](const ServedModel& ended) {
+      log(LogLevel::kInfo, "successfully unloaded '{}' version {}", ended.name(), ended.version());
+      table_.update([&](ModelTable::Models& models) {
+        const auto entry = models.find(ended.name());
+        if (entry == models.end()) return;
+        const auto found = entry->second.versions.find(ended.version());
+        if (found == entry->second.versions.end() || found->second.state != ModelState::kUnloading) return;
+        found->second = {ModelState::kUnavailable, std::string(kUnloadedReason), nullptr};
+      });
+    });
+  }
+  if (!failures.empty()) {
+    table_.update([&](ModelTable::Models& models) {
+      for (int64_t version : versions) {
+        VersionEntry& entry = models[name].versions[version];
+        if (entry.state == ModelState::kReady) continue;  // the old one goes on serving
+        const auto reason = failures.find(version);
+        entry = {ModelState::kUnavailable,
+                 reason != failures.end() ? reason->second : std::string("not loaded, as another version failed to"),
+                 nullptr};
+      }
+    });
+    std::string text = fmt::format("load failed for model '{}':", name);
+    for (const auto& [version, reason] : failures)
+      text += fmt::format(" version {} is at UNAVAILABLE state: {};", version, reason);
+    return {failure.code() == Code::kCancelled ? Code::kUnavailable : Code::kInvalidArgument, text};
+  }
+  table_.update([&](ModelTable::Models& models) {
+    for (auto& [version, entry] : models[name].versions) {
+      const auto fresh = loaded.find(version);
+      if (fresh != loaded.end()) {
+        entry = {ModelState::kReady, {}, fresh->second};
+      } else if (entry.state == ModelState::kReady) {
+        entry = {ModelState::kUnloading, {}, nullptr};
+      } else if (entry.state != ModelState::kUnloading) {
+        entry = {ModelState::kUnavailable, std::string(kUnloadedReason), nullptr};
+      }
+    }
+  });
+  for (int64_t version : versions) log(LogLevel::kInfo, "successfully loaded '{}' version {}", name, version);
+  return {};
+}
+
+Status ModelRepository::unload_now(const std::string& name) {
+  bool known = false;
+  table_.update([&](ModelTable::Models& models) {
+    const auto model = models.find(name);
+    if (model == models.end()) return;
+    known = true;
+    model->second.failure.clear();
+    for (auto& [version, entry] : model->second.versions) {
+      if (entry.state == ModelState::kReady) {
+        entry = {ModelState::kUnloading, {}, nullptr};
+      } else if (entry.state != ModelState::kUnloading) {
+        entry = {ModelState::kUnavailable, std::string(kUnloadedReason), nullptr};
+      }
+    }
+  });
+  if (!known) return not_found(fmt::format("failed to unload '{}': there is no such model", name));
+  return {};
+}
+
+Status ModelRepository::check_control_mode() const {
+  if (options_.control_mode == ControlMode::kExplicit) return {};
+  return unavailable("explicit model load / unload is not allowed if polling is enabled");
+}
+
+void ModelRepository::load(const std::string& name, std::optional<std::string> config_json, Done done) {
+  if (Status status = check_control_mode(); !status.is_ok()) return done(std::move(status));
+  if (stopping_.load(std::memory_order_acquire)) return done(unavailable("Server exiting"));
+  queue_->post(name, [this, name, config_json = std::move(config_json), done = std::move(done)] {
+    done(load_now(name, config_json));
+  });
+}
+
+void ModelRepository::unload(const std::string& name, Done done) {
+  if (Status status = check_control_mode(); !status.is_ok()) return done(std::move(status));
+  queue_->post(name, [this, name, done = std::move(done)] { done(unload_now(name)); });
+}
+
+void ModelRepository::stop(int64_t grace_ns) {
+  stopping_.store(true, std::memory_order_release);
+  // Models that serve stop side by side, while loading comes to its end.
+  std::vector<std::thread> stoppers;
+  for (const ServedModelPtr& model : table_.ready_models()) {
+    stoppers.emplace_back([model, grace_ns] { model->stop(grace_ns); });
+  }
+  queue_->finish();
+  for (std::thread& stopper : stoppers) stopper.join();
+  // And those that were loaded in the meantime.
+  for (const ServedModelPtr& model : table_.ready_models()) model->stop(grace_ns);
+}
+
+}  // namespace flywheel::repository

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/repository/request_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "tensor/shape.h"
+
+namespace flywheel::repository {
+namespace {
+
+using config::ModelConfig;
+using config::TensorConfig;
+using schedule::InferRequest;
+using schedule::InputView;
+
+constexpr std::string_view kBatchNote =
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
+    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting "
+    "max_batch_size to zero. See the model configuration docs for more info on max_batch_size.";
+
+std::string quoted_names(const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (const std::string& name : names) text += (text.size() > 1 ? ",'" : "'") + name + "'";
+  return text + "]";
+}
+
+// Which inputs came, and their order: the instance finds them by the configuration's position.
+Status order_inputs(const ModelConfig& config, InferRequest& request) {
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (request.inputs[i].name == request.inputs[j].name) {
+        return invalid_argument(fmt::format("input '{}' already exists in request", request.inputs[i].name));
+      }
+    }
+  }
+  if (request.inputs.size() != config.inputs.size()) {
+    std::vector<std::string> got, missing;
+    for (const InputView& input : request.inputs) got.push_back(input.name);
+    std::sort(got.begin(), got.end());
+    for (const TensorConfig& tensor : config.inputs) {
+      if (std::find(got.begin(), got.end(), tensor.name) == got.end()) missing.push_back(tensor.name);
+    }
+    return invalid_argument(fmt::format(
+        "expected {} inputs but got {} inputs for model '{}'. Got input(s) {}, but missing required input(s) {}. "
+        "Please "
+        "provide all required input(s).",
+        config.inputs.size(), request.inputs.size(), config.name, quoted_names(got), quoted_names(missing)));
+  }
+  for (const InputView& input : request.inputs) {
+    if (config.find_input(input.name) != nullptr) continue;
+    std::vector<std::string_view> allowed;
+    for (const TensorConfig& tensor : config.inputs) allowed.push_back(tensor.name);
+    return invalid_argument(
+        fmt::format("unexpected inference input '{}', allowed inputs are: {}", input.name, fmt::join(allowed, ", ")));
+  }
+  for (size_t i = 0; i < config.inputs.size(); ++i) {
+    size_t at = i;
+    while (request.inputs[at].name != config.inputs[i].name) ++at;
+    if (at != i) std::swap(request.inputs[i], request.inputs[at]);
+  }
+  return {};
+}
+
+Status check_batch_size(const ModelConfig& config, InferRequest& request) {
+  request.batch_size = 1;
+  if (config.max_batch_size == 0) return {};
+  std::optional<int64_t> batch_size;
+  for (const InputView& input : request.inputs) {
+    if (input.shape.empty()) {
+      return invalid_argument(
+          fmt::format("input '{}' has no shape but model requires batch dimension for '{}'", input.name, config.name));
+    }
+    if (batch_size && *batch_size != input.shape[0]) {
+      return invalid_argument(
+          fmt::format("input '{}' batch size does not match other inputs for '{}'", input.name, config.name));
+    }
+    batch_size = input.shape[0];
+  }
+  request.batch_size = batch_size.value_or(1);
+  if (request.batch_size > config.max_batch_size) {
+    return invalid_argument(
+        fmt::format("inference request batch-size must be <= {} for '{}'", config.max_batch_size, config.name));
+  }
+  if (request.batch_size < 1) {
+    return invalid_argument(fmt::format("inference request batch-size must be >= 1 for '{}'", config.name));
+  }
+  return {};
+}
+
+Status check_input(const ModelConfig& config, const TensorConfig& tensor, const InputView& input) {
+  if (input.data_type != tensor.data_type) {
+    return invalid_argument(fmt::format("inference input '{}' data-type is '{}', but model '{}' expects '{}'",
+                                        input.name, config::protocol_name(input.data_type), config.name,
+                                        config::protocol_name(tensor.data_type)));
+  }
+  const bool batched = config.max_batch_size > 0;
+  const std::span<const int64_t> dims = std::span(input.shape).subspan(batched ? 1 : 0);
+  bool matches = dims.size() == tensor.dims.size();
+  for (size_t i = 0; i < dims.size() && matches; ++i) {
+    if (dims[i] < 0) {
+      return invalid_argument(
+          fmt::format("All input dimensions should be specified for input '{}' for model '{}', got {}", input.name,
+                      config.name, shape_text(input.shape)));
+    }
+    matches = tensor.dims[i] == -1 || tensor.dims[i] == dims[i];
+  }
+  if (!matches) {
+    std::vector<int64_t> expected = tensor.dims;
+    if (batched) expected.insert(expected.begin(), -1);
+    return invalid_argument(fmt::format("unexpected shape for input '{}' for model '{}'. Expected {}, got {}. {}",
+                                        input.name, config.name, shape_text(expected), shape_text(input.shape),
+                                        batched ? kBatchNote : std::string_view()));
+  }
+  const std::optional<int64_t> elements = checked_element_count(input.shape);
+  const int64_t element_bytes = static_cast<int64_t>(config::element_bytes(tensor.data_type));
+  int64_t expected_bytes = 0;
+  if (!elements || __builtin_mul_overflow(*elements, element_bytes, &expected_bytes)) {
+    return invalid_argument(
+        fmt::format("the shape {} of input '{}' for model '{}' has more elements than any tensor can",
+                    shape_text(input.shape), input.name, config.name));
+  }
+  if (static_cast<uint64_t>(expected_bytes) != input.bytes.size()) {
+    return invalid_argument(fmt::format("input byte size mismatch for input '{}' for model '{}'. Expected {}, got {}",
+                                        input.name, config.name, expected_bytes, input.bytes.size()));
+  }
+  return {};
+}
+
+Status check_outputs(const ModelConfig& config, const InferRequest& request) {
+  const std::vector<std::string>& wanted = request.requested_outputs;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (std::find(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(i), wanted[i]) !=
+        wanted.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return invalid_argument(fmt::format("output '{}' already exists in request", wanted[i]));
+    }
+    if (config.find_output(wanted[i]) == nullptr) {
+      return invalid_argument(fmt::format("unexpected inference output '{}' for model '{}'", wanted[i], config.name));
+    }
+  }
+  return {};
+}
+
+Status check(const ModelConfig& config, InferRequest& request) {
+  FW_RETURN_IF_ERROR(check_outputs(config, request));
+  FW_RETURN_IF_ERROR(order_inputs(config, request));
+  FW_RETURN_IF_ERROR(check_batch_size(config, request));
+  for (size_t i = 0; i < config.inputs.size(); ++i) {
+    FW_RETURN_IF_ERROR(check_input(config, config.inputs[i], request.inputs[i]));
+  }
+  return {};
+}
+
+Status with_prefix(const Status& status, std::string_view id) {
+  if (status.is_ok()) return {};
+  return {status.code(), request_prefix(id) + status.message()};
+}
+
+}  // namespace
+
+std::string request_prefix(std::string_view id) {
+  return fmt::format("[request id: {}] ", id.empty() ? std::string_view("<id_unknown>") : id);
+}
+
+std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
+
+Status check_request(const ModelConfig& config, InferRequest& request) {
+  FW_RETURN_IF_ERROR(with_prefix(check(config, request), request.id));
+  const bool fixed = std::all_of(config.inputs.begin(), config.inputs.end(), [](const TensorConfig& tensor) {
+    return std::find(tensor.dims.begin(), tensor.dims.end(), -1) == tensor.dims.end();
+  });
+  if (!fixed) request.signature = schedule::shape_signature(request.inputs, config.max_batch_size > 0);
+  return {};
+}
+
+Status add_raw_input(const ModelConfig& config, std::span<const std::byte> bytes, InferRequest& request) {
+  if (config.inputs.size() != 1) {
+    return invalid_argument(fmt::format(
+        "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
+        request_prefix(request.id), config.inputs.size(), config.name));
+  }
+  const TensorConfig& tensor = config.inputs[0];
+  InputView input{tensor.name, tensor.data_type, tensor.dims, bytes};
+  std::optional<size_t> variable;
+  int64_t known = 1;
+  for (size_t i = 0; i < tensor.dims.size(); ++i) {
+    if (tensor.dims[i] != -1) {
+      if (__builtin_mul_overflow(known, tensor.dims[i], &known)) known = 0;
+    } else if (variable) {
+      return invalid_argument(
+          fmt::format("{}The shape of the raw input '{}' can not be deduced because there are more than one "
+                      "variable-sized dimension",
+                      request_prefix(request.id), tensor.name));
+    } else {
+      variable = i;
+    }
+  }
+  const size_t row_bytes = static_cast<size_t>(known) * config::element_bytes(tensor.data_type);
+  if (variable) input.shape[*variable] = row_bytes == 0 ? 0 : static_cast<int64_t>(bytes.size() / row_bytes);
+  if (config.max_batch_size > 0) input.shape.insert(input.shape.begin(), 1);
+  request.inputs.push_back(std::move(input));
+  return {};
+}
+
+}  // namespace flywheel::repository
