@@ -23,6 +23,8 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+constexpr int64_t kProgramFloats = 4096;
+
 constexpr double kWeights2[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
 constexpr double kWeights4[6][3] = {{1.0 / 4, 0, 0},
                                     {-1.0 / 6, -1.0 / 6, -1.0 / 6},
@@ -68,7 +70,7 @@ class Winograd final : public BoundKernel {
     // Few enough tiles that their matrices stay in L2 where the weights do too; where the weights come from farther
     // away, as many as it takes to use a panel often enough.
     const int64_t fitting = std::max<int64_t>(1, machine.l2_bytes / 2 / tile_bytes);
-    const int64_t least = weight_bytes <= machine.l2_bytes ? 14 : weight_bytes <= 3 * machine.l2_bytes ? 28 : 56;
+    const int64_t least = weight_bytes <= machine.l2_bytes ? 14 : weight_bytes <= 3 * machine.l2_bytes ? 28 : 70;
     chunk_ = std::clamp<int64_t>(fitting / 14 * 14, least, std::max<int64_t>(least, 112));
     by_channels_ =
         workers > 1 && panels_.count() >= workers && (weight_bytes > 3 * machine.l2_bytes || tiles_ < 14 * workers);
@@ -88,13 +90,13 @@ class Winograd final : public BoundKernel {
     float* const own = workspace + 2 * workers_ * v_floats + worker.rank() * m_floats;
     if (by_channels_) {
       const Worker::Range panels = worker.share(panels_.count());
-      int turn = 0;
-      for (int64_t first = 0; first < tiles_; first += chunk_, turn ^= 1) {
-        const int64_t count = std::min(chunk_, tiles_ - first);
+      const int64_t passes = ceil_div(tiles_, chunk_);
+      for (int64_t pass = 0; pass < passes; ++pass) {
+        const int64_t first = tiles_ * pass / passes, count = tiles_ * (pass + 1) / passes - first;
         const Worker::Range mine = worker.share(count);
-        transform_input(operands, first, count, mine.begin, mine.end, shared[turn]);
+        transform_input(operands, first, count, mine.begin, mine.end, shared[pass % 2]);
         worker.barrier();
-        multiply(operands, shared[turn], count, panels.begin, panels.end, own);
+        multiply(operands, shared[pass % 2], count, panels.begin, panels.end, own);
         transform_output(operands, first, count, panels.begin, panels.end, own);
       }
       return;
@@ -194,6 +196,7 @@ class Winograd final : public BoundKernel {
     args.clamp = epilogue_.fused && epilogue_.clamp;
     args.low = epilogue_.low;
     args.high = epilogue_.high;
+    int64_t run_x = place_of(first).x;  // where outputs begin that the program has not seen
     for (int64_t i = 0; i < count; ++i) {
       const Place place = place_of(first + i);
       const auto operand = [&](int index, int64_t y) {
@@ -212,17 +215,28 @@ class Winograd final : public BoundKernel {
       }
       M == 2 ? transforms_.output2(args) : transforms_.output4(args);
       if (epilogue_.fused) continue;
-      // Any other program runs over the outputs where they are, still in L1.
-      TileOperand tile[kMaxRegisters];
-      for (int64_t r = 0; r < args.rows; ++r) {
-        float* out = args.out + r * y_.row;
-        tile[0] = {out, y_.column, 1};
-        for (size_t o = 0; o < epilogue_.operands.size(); ++o) {
-          tile[o + 1] = {operand(static_cast<int>(o), place.y + r), epilogue_.operands[o].column,
-                         epilogue_.operands[o].channel};
-        }
-        epilogue_.run(epilogue_.program, tile, args.columns, args.channels, out, y_.column);
+      // Any other program runs over a stretch of tiles' outputs where they are, while they are in L1.
+      const bool ends_row = place.x + M >= columns_;
+      const int64_t run = place.x + args.columns - run_x;
+      if (!ends_row && i + 1 < count && (run + M) * M * args.channels <= kProgramFloats) continue;
+      run_program(operands, {place.image, place.y, run_x}, args.rows, run, k, args.channels);
+      run_x = ends_row ? 0 : place.x + M;
+    }
+  }
+
+  void run_program(const Operands& operands, const Place& place, int64_t rows, int64_t columns, int64_t k,
+                   int64_t channels) const noexcept {
+    TileOperand tile[kMaxRegisters];
+    for (int64_t r = 0; r < rows; ++r) {
+      float* out = static_cast<float*>(operands.outputs[0]) + y_.at(place.image, place.y + r, place.x, k);
+      tile[0] = {out, y_.column, 1};
+      for (size_t i = 0; i < epilogue_.operands.size(); ++i) {
+        const View& view = epilogue_.operands[i];
+        tile[i + 1] = {
+            static_cast<const float*>(operands.inputs[2 + i]) + view.at(place.image, place.y + r, place.x, k),
+            view.column, view.channel};
       }
+      epilogue_.run(epilogue_.program, tile, columns, channels, out, y_.column);
     }
   }
 
