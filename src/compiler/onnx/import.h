@@ -12,13 +12,14 @@ namespace flywheel::onnx_import {
 
 struct ImportedModel {
   std::unique_ptr<ir::Graph> graph;
-  uint64_t hash = 0;       // of the file's bytes and its external data
+  uint64_t hash = 0;  // of the file's bytes and its external data
   std::string producer;
   int64_t opset = 0;
-  int node_count = 0;      // of the ONNX graph, functions not expanded
+  int node_count = 0;  // of the ONNX graph, functions not expanded
 };
 
-// kNotFound, kInvalidArgument (not ONNX, damaged, inconsistent), kUnsupported: one line a node with name, type, domain, opset and why.
+// kNotFound, kInvalidArgument (not ONNX, damaged, inconsistent), kUnsupported: one line a node with name, type, domain,
+// opset and why.
 Result<ImportedModel> import_file(const std::string& path);
 // The same from memory; external data is looked up in `folder` (refused when that is empty, or when a path leaves it).
 Result<ImportedModel> import_bytes(std::span<const std::byte> bytes, const std::string& folder);
