@@ -69,7 +69,7 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
  private:
   // A batch that an instance executes. It leaves running_ when it is answered, whoever answers it.
   struct Job {
-    std::vector<RequestPtr> requests;
+    std::vector<RequestPtr> requests;  // fixed once the job runs: the keeper may read it meanwhile
     DispatchReason reason = DispatchReason::kNoDelay;
     uint64_t ticket = 0;
     int64_t hangs_at_ns = kNever;
@@ -116,6 +116,7 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
   bool leader_waits_ = false;    // and waits for a reason to act
   bool leader_called_ = false;   // which it has been given
   int64_t leader_wakes_ns_ = 0;  // or will take for itself then
+  bool leader_lacks_device_ = false;
   std::condition_variable leader_cv_;
   std::condition_variable turn_cv_;
 
@@ -162,9 +163,9 @@ void Scheduler::Core::enqueue(RequestPtr request) {
       refusal.reason = FailureReason::kRejected;
       statistics->record_failure(refusal.reason, request->timeline.received_ns, now_ns);
     } else {
-      // Only a waiting leader is about to take what the policy would send.
+      // An idle instance is about to take what the policy would send, unless it waits for the device.
       DeviceState device = device_locked();
-      if (!leader_waits_) device.idle_instances = 0;
+      if (leader_lacks_device_) device.idle_instances = 0;
       refusal.status = former_.push(request, now_ns, device, refusal.reason);
     }
     if (refusal.status.is_ok()) {
@@ -201,10 +202,12 @@ Scheduler::Core::JobPtr Scheduler::Core::form_job(std::unique_lock<std::mutex>& 
     if (!have_device && former_.peek(now_ns, device_locked()).action == Decision::Action::kDispatch) {
       // The batch stays in the queue until the device is ours: it may grow, and what it holds may expire or be
       // cancelled.
+      leader_lacks_device_ = true;
       lock.unlock();
       lease = options_.arbiter->acquire(client_);
       have_device = lease.is_held();
       lock.lock();
+      leader_lacks_device_ = false;
       continue;
     }
     Step step = former_.next(now_ns, device_locked());
@@ -266,13 +269,13 @@ void Scheduler::Core::run_instance(size_t index) {
 }
 
 void Scheduler::Core::execute(size_t index, const JobPtr& job) {
+  const std::vector<RequestPtr>& requests = job->requests;
   Batch batch;
-  batch.items.reserve(job->requests.size());
-  for (const RequestPtr& request : job->requests) {
+  batch.items.reserve(requests.size());
+  for (const RequestPtr& request : requests) {
     batch.items.push_back({.request = request.get(), .status = {}, .outputs = {}});
     batch.batch_size += request->batch_size;
   }
-  const std::vector<RequestPtr> alive = job->requests;  // give_up empties the job's own list
   Status status;
   try {
     status = executors_[index]->execute(batch);
@@ -297,7 +300,7 @@ void Scheduler::Core::execute(size_t index, const JobPtr& job) {
 
   Answers answers;
   std::vector<Status> statuses;
-  for (size_t i = 0; i < alive.size(); ++i) {
+  for (size_t i = 0; i < requests.size(); ++i) {
     BatchItem& item = batch.items[i];
     InferResponse response;
     response.status = status.is_ok() ? std::move(item.status) : status;
@@ -306,14 +309,14 @@ void Scheduler::Core::execute(size_t index, const JobPtr& job) {
     } else {
       response.reason = FailureReason::kBackend;
     }
-    Timeline& timeline = alive[i]->timeline;
+    Timeline& timeline = requests[i]->timeline;
     timeline.compute_done_ns = batch.compute_done_ns != 0 ? batch.compute_done_ns : now_ns;
     timeline.input_done_ns = batch.input_done_ns != 0 ? batch.input_done_ns : timeline.batch_formed_ns;
     timeline.output_done_ns = now_ns;
     statuses.push_back(response.status);
-    answers.emplace_back(alive[i], std::move(response));
+    answers.emplace_back(requests[i], std::move(response));
   }
-  statistics->record_batch(index, alive, statuses, job->reason, now_ns);
+  statistics->record_batch(index, requests, statuses, job->reason, now_ns);
   release_.complete(job->ticket, std::move(answers));
 }
 
@@ -325,14 +328,13 @@ void Scheduler::Core::give_up(const JobPtr& job, std::unique_lock<std::mutex>& l
   ended_cv_.notify_all();
   statistics->add_executing(-1);
   const int64_t now_ns = monotonic_now_ns();
-  std::vector<RequestPtr> requests = std::move(job->requests);
   DeviceArbiter::Lease lease = std::move(job->lease);
   lock.unlock();
   lease.release();
   Answers answers;
-  for (RequestPtr& request : requests) {
+  for (const RequestPtr& request : job->requests) {
     statistics->record_failure(FailureReason::kBackend, request->timeline.received_ns, now_ns);
-    answers.emplace_back(std::move(request), InferResponse{status, FailureReason::kBackend, {}});
+    answers.emplace_back(request, InferResponse{status, FailureReason::kBackend, {}});
   }
   release_.complete(job->ticket, std::move(answers));
   lock.lock();
@@ -387,9 +389,7 @@ void Scheduler::Core::stop(int64_t grace_ns) {
   call_leader_locked();
   const Status late = unavailable(fmt::format("model '{}' was stopped before it could answer", name_));
   const int64_t until_ns = deadline(monotonic_now_ns(), std::max<int64_t>(grace_ns, 0));
-  // Instances whose batch has been given up are not waited for: their requests are answered, and they may never return.
-  const auto drained = [&] { return alive_ <= hung_ && former_.empty(); };
-  wait_until(ended_cv_, lock, until_ns, drained);
+  wait_until(ended_cv_, lock, until_ns, [&] { return alive_ == 0; });
   if (!former_.empty()) {
     const Step step = former_.abandon(monotonic_now_ns(), late);
     call_leader_locked();
@@ -404,7 +404,8 @@ void Scheduler::Core::stop(int64_t grace_ns) {
     options_.arbiter->cancel(client_);
     lock.lock();
   }
-  // What is left of the threads is on its way out, or hangs in an executor.
+  // What is left of the threads is on its way out, or hangs in an executor and may never return: that is not waited
+  // for.
   ended_cv_.wait(lock, [&] { return alive_ <= hung_; });
   const bool all_ended = alive_ == 0;
   keeper_ends_ = true;
