@@ -3,13 +3,15 @@
 """Lists the contractions of an ONNX graph for kernel_bench, one problem a line, equal ones counted.
 
 Usage: from_onnx.py GRAPH.onnx [input=1x3x224x224 ...] > NAME.txt
-Epilogues are guessed from the nodes that follow, as the compiler's fusion would make them. Needs onnx.
+Dims without a value become 1 (the first) or 128. Epilogues are guessed from the nodes that follow, as the compiler's
+fusion would make them. Needs onnx, and onnxruntime with sympy for its shape inference.
 """
 import collections
 import sys
 
 import onnx
-from onnx import numpy_helper, shape_inference
+from onnx import numpy_helper
+from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
 
 def load(path, shapes):
@@ -23,7 +25,7 @@ def load(path, shapes):
                 dim.dim_value = wanted[i]
             elif not dim.HasField("dim_value"):
                 dim.dim_value = 128 if i else 1
-    return shape_inference.infer_shapes(model, data_prop=True)
+    return SymbolicShapeInference.infer_shapes(model, auto_merge=True)
 
 
 def attributes(node):
