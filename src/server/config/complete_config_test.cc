@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "server/config/config_test_data.h"
 #include "server/config/model_config.pb.h"
 #include "server/config/parse_config.h"
@@ -150,6 +152,39 @@ TEST(CompleteConfig, ReshapeStandsForTheModelsShape) {
   ASSERT_TRUE(config.is_ok()) << config.status().message();
   EXPECT_THAT(config->inputs[0].dims, ElementsAre(2352));
   EXPECT_THAT(config->inputs[0].model_dims(), ElementsAre(3, 28, 28));
+}
+
+// Whatever the text says, it is an answer or an error; run with the address sanitizer this looks for worse.
+TEST(CompleteConfig, DamagedTextsAreAnsweredToo) {
+  const std::string text = R"(name: "m" max_batch_size: 8 version_policy { specific { versions: [ 1, 2 ] } }
+    input { name: "image" data_type: TYPE_FP32 dims: [ 2352 ] reshape { shape: [ 3, 28, 28 ] } }
+    dynamic_batching { preferred_batch_size: [ 2, 4 ] priority_levels: 3 default_priority_level: 2
+      default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 }
+      priority_queue_policy { key: 1 value { max_queue_size: 9 } } }
+    instance_group [ { kind: KIND_CPU count: 2 } ] parameters { key: "k" value { string_value: "v" } })";
+  ASSERT_TRUE(complete(text, image_model()).is_ok());
+  std::mt19937 random(1);
+  int accepted = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string damaged = text;
+    for (size_t n = random() % 3 + 1; n > 0; --n) {
+      const size_t at = random() % damaged.size();
+      switch (random() % 4) {
+        case 0: damaged[at] = static_cast<char>(random()); break;
+        case 1: damaged.erase(at, random() % 20); break;
+        case 2: damaged.insert(at, damaged.substr(random() % damaged.size(), random() % 40)); break;
+        default: damaged.insert(at, std::to_string(static_cast<int64_t>(random()) << (random() % 32))); break;
+      }
+    }
+    auto config = complete(damaged, image_model());
+    if (config.is_ok()) {
+      ++accepted;
+      EXPECT_FALSE(config_to_json(*config).empty());
+    } else {
+      EXPECT_FALSE(config.status().message().empty());
+    }
+  }
+  EXPECT_GT(accepted, 0);
 }
 
 // Texts that people know and search for.

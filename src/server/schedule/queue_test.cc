@@ -38,6 +38,9 @@ TEST(RequestQueue, ServesByLevelThenArrivalThenDelayed) {
   queue.delay(*requests[1]);
   queue.delay(*requests[2]);
   EXPECT_THAT(ids(queue), ElementsAre("e", "c", "d", "f", "b", "a"));
+  queue.delay(*requests[3]);
+  EXPECT_THAT(ids(queue), ElementsAre("e", "c", "f", "b", "d", "a"))
+      << "delayed requests keep the order of their delay";
   EXPECT_EQ(queue.remove(*requests[1]), requests[1]);
   EXPECT_EQ(queue.remove(*requests[5]), requests[5]);
   EXPECT_THAT(ids(queue), ElementsAre("e", "c", "d", "a"));
