@@ -107,6 +107,10 @@ void Graph::assume(const DimExpr& a, const DimExpr& b) {
   if (assumption_set_.insert(pair).second) assumptions_.push_back(std::move(pair));
 }
 
+bool Graph::assumes(const DimExpr& a, const DimExpr& b) const {
+  return a == b || assumption_set_.contains(b < a ? std::pair(b, a) : std::pair(a, b));
+}
+
 void Graph::keep_assumptions(size_t count) {
   while (assumptions_.size() > count) {
     assumption_set_.erase(assumptions_.back());

@@ -152,6 +152,7 @@ class Graph {
   // Pairs of dims that must turn out equal at run time. assume() drops what is there already and what holds anyway.
   const std::vector<std::pair<DimExpr, DimExpr>>& assumptions() const { return assumptions_; }
   void assume(const DimExpr& a, const DimExpr& b);
+  bool assumes(const DimExpr& a, const DimExpr& b) const;
   void keep_assumptions(size_t count);  // forgets those after the first `count`
 
   // Values. Names are made unique by a suffix.

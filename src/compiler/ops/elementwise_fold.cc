@@ -14,7 +14,6 @@ namespace {
 
 using Known = std::optional<DimExpr>;
 
-bool nonnegative(const DimExpr& e) { return e.lower_bound().value_or(-1) >= 0; }
 bool nonpositive(const DimExpr& e) { return e.upper_bound().value_or(1) <= 0; }
 
 Known truth(bool yes, bool no) {
@@ -23,10 +22,18 @@ Known truth(bool yes, bool no) {
   return std::nullopt;
 }
 
-Known divide(const DimExpr& a, const DimExpr& b) {
+// surely_less and surely_at_most, with what the graph assumes of extents.
+bool less(const ir::Node& node, const DimExpr& a, const DimExpr& b) {
+  return surely_less(a, b) || (a.constant().value_or(0) < 0 && known_nonnegative(node, b));
+}
+bool at_most(const ir::Node& node, const DimExpr& a, const DimExpr& b) {
+  return surely_at_most(a, b) || (a.constant().value_or(1) <= 0 && known_nonnegative(node, b));
+}
+
+Known divide(const ir::Node& node, const DimExpr& a, const DimExpr& b) {
   if (b == DimExpr(0)) return std::nullopt;
   DimExpr q = DimExpr::floor_div(a, b);
-  if (nonnegative(a) && nonnegative(b)) return q;
+  if (known_nonnegative(node, a) && known_nonnegative(node, b)) return q;
   if (!q.is_undefined() && q * b == a) return q;  // no remainder, so no rounding
   auto x = a.constant(), y = b.constant();
   if (x && y && !(*x == std::numeric_limits<int64_t>::min() && *y == -1)) return DimExpr(*x / *y);
@@ -51,7 +58,7 @@ Known fold_one(const ir::Node& node, const std::array<Known, 3>& x) {
   if (!x[0]) return std::nullopt;
   const DimExpr& a = *x[0];
   if (op == "Neg") return DimExpr(0) - a;
-  if (op == "Abs") return nonnegative(a) ? Known(a) : nonpositive(a) ? Known(DimExpr(0) - a) : std::nullopt;
+  if (op == "Abs") return known_nonnegative(node, a) ? Known(a) : nonpositive(a) ? Known(DimExpr(0) - a) : std::nullopt;
   if (op == "Sign") {
     if (surely_less(0, a)) return DimExpr(1);
     return a == DimExpr(0) ? Known(a) : surely_less(a, 0) ? Known(DimExpr(-1)) : std::nullopt;
@@ -84,19 +91,20 @@ Known fold_one(const ir::Node& node, const std::array<Known, 3>& x) {
   if (op == "Add") return a + b;
   if (op == "Sub") return a - b;
   if (op == "Mul") return a * b;
-  if (op == "Div") return divide(a, b);
+  if (op == "Div") return divide(node, a, b);
   if (op == "Min") return DimExpr::min(a, b);
   if (op == "Max") return DimExpr::max(a, b);
   if (op == "Pow") return power(a, b);
   if (op == "Mod") {
-    if (node.int_or("fmod", 0) == 0 || (nonnegative(a) && nonnegative(b))) return DimExpr::mod(a, b);
+    if (node.int_or("fmod", 0) == 0 || (known_nonnegative(node, a) && known_nonnegative(node, b)))
+      return DimExpr::mod(a, b);
     return std::nullopt;
   }
-  if (op == "Equal") return truth(a == b, surely_differ(a, b));
-  if (op == "Less") return truth(surely_less(a, b), surely_at_most(b, a));
-  if (op == "LessOrEqual") return truth(surely_at_most(a, b), surely_less(b, a));
-  if (op == "Greater") return truth(surely_less(b, a), surely_at_most(a, b));
-  if (op == "GreaterOrEqual") return truth(surely_at_most(b, a), surely_less(a, b));
+  if (op == "Equal") return truth(a == b, less(node, a, b) || less(node, b, a));
+  if (op == "Less") return truth(less(node, a, b), at_most(node, b, a));
+  if (op == "LessOrEqual") return truth(at_most(node, a, b), less(node, b, a));
+  if (op == "Greater") return truth(less(node, b, a), at_most(node, a, b));
+  if (op == "GreaterOrEqual") return truth(at_most(node, b, a), less(node, a, b));
   auto p = a.constant(), q = b.constant();
   if (!p || !q) return std::nullopt;
   if (op == "And") return DimExpr(*p != 0 && *q != 0 ? 1 : 0);

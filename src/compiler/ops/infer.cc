@@ -39,6 +39,11 @@ bool surely_less(const DimExpr& a, const DimExpr& b) { return (b - a).lower_boun
 bool surely_at_most(const DimExpr& a, const DimExpr& b) { return (b - a).lower_bound().value_or(-1) >= 0; }
 bool surely_differ(const DimExpr& a, const DimExpr& b) { return surely_less(a, b) || surely_less(b, a); }
 
+bool known_nonnegative(const ir::Node& node, const DimExpr& e) {
+  if (e.lower_bound().value_or(-1) >= 0) return true;
+  return !e.is_constant() && node.graph() && node.graph()->assumes(e, DimExpr::max(e, 0));
+}
+
 Status require_equal(const ir::Node& node, const DimExpr& a, const DimExpr& b, std::string_view what) {
   if (a == b) return Status::ok();
   if (surely_differ(a, b)) {

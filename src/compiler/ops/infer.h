@@ -36,6 +36,8 @@ Status require_same_dtype(const ir::Node& node, size_t first = 0, size_t last = 
 bool surely_differ(const DimExpr& a, const DimExpr& b);
 bool surely_less(const DimExpr& a, const DimExpr& b);
 bool surely_at_most(const DimExpr& a, const DimExpr& b);
+// By its bounds, or because the graph assumes so: extents of tensors that Shape reads are.
+bool known_nonnegative(const ir::Node& node, const DimExpr& e);
 
 Result<size_t> axis_in(int64_t axis, size_t rank, std::string_view name = "axis");
 // Sorted, distinct, in range.

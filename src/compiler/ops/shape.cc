@@ -17,6 +17,9 @@ Status infer_shape(ir::Node& node) {
   auto clamped = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? std::max(i, -rank) + rank : i, 0, rank); };
   int64_t start = clamped(node.int_or("start", 0)), end = clamped(node.int_or("end", rank));
   int64_t count = std::max<int64_t>(end - start, 0);
+  for (const DimExpr& dim : from) {  // whatever its expression says of impossible inputs
+    if (!known_nonnegative(node, dim)) node.graph()->assume(dim, DimExpr::max(dim, 0));
+  }
   set_output(node, 0, DType::kInt64, {count});
   if (count > 0) set_elements(node, 0, {from.begin() + start, from.begin() + end});
   if (count == 0) set_elements(node, 0, {});
