@@ -57,6 +57,15 @@ LoopNest LoopNest::make(std::span<const int64_t> dims, std::span<const Dims> str
   return nest;
 }
 
+NestWalker::NestWalker(const LoopNest& nest, int dims, int64_t start)
+    : nest_(&nest), dims_(dims), operands_(static_cast<int>(nest.strides.size())) {
+  for (int d = dims - 1; d >= 0; --d) {
+    index_[d] = d == 0 ? start : start % nest.extents[d];
+    start /= nest.extents[d];
+    for (int o = 0; o < operands_; ++o) offsets_[o] += index_[d] * nest.strides[o][d];
+  }
+}
+
 int64_t LoopNest::points(int from, int to) const {
   return std::accumulate(extents.begin() + from, extents.begin() + to, int64_t{1}, std::multiplies<>());
 }

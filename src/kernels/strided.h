@@ -39,4 +39,28 @@ struct LoopNest {
   }
 };
 
+// Steps through the points of dims [0, dims) of a nest in row-major order, keeping the offset of every operand.
+// REQUIRES: at most kWalkedOperands operands.
+class NestWalker {
+ public:
+  static constexpr int kWalkedOperands = 3;
+  // Starts at the point with row-major number `start`, which is below the number of points.
+  NestWalker(const LoopNest& nest, int dims, int64_t start);
+  int64_t offset(int operand) const { return offsets_[operand]; }
+  void next() {
+    for (int d = dims_ - 1; d >= 0; --d) {
+      for (int o = 0; o < operands_; ++o) offsets_[o] += nest_->strides[o][d];
+      if (++index_[d] < nest_->extents[d] || d == 0) return;
+      for (int o = 0; o < operands_; ++o) offsets_[o] -= nest_->strides[o][d] * nest_->extents[d];
+      index_[d] = 0;
+    }
+  }
+
+ private:
+  const LoopNest* nest_;
+  int dims_, operands_;
+  int64_t index_[kMaxRank] = {};
+  int64_t offsets_[kWalkedOperands] = {};
+};
+
 }  // namespace flywheel::kernels

@@ -51,44 +51,49 @@ class OperandMemory {
     const int64_t bytes = desc.elements() == 0 ? 0 : (high - low + 1) * size_;
     memory_.assign(static_cast<size_t>(bytes + 2 * kGuardBytes), kGuard);
     first_ = kGuardBytes - low * size_;
+    offsets_.reserve(static_cast<size_t>(desc.elements()));
+    add_offsets(0, 0);
   }
 
   std::byte* first() { return memory_.data() + first_; }
 
-  void for_each(const std::function<void(int64_t index, std::byte* element)>& visit) {
-    const int64_t count = desc_.elements();
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t rest = i, offset = 0;
-      for (int d = desc_.rank(); d-- > 0;) {
-        offset += rest % desc_.dims[d] * desc_.strides[d];
-        rest /= desc_.dims[d];
-      }
-      visit(i, first() + offset * size_);
-    }
+  template <class Visit>
+  void for_each(const Visit& visit) {
+    for (size_t i = 0; i < offsets_.size(); ++i) visit(i, first() + offsets_[i] * size_);
   }
 
   void fill(const std::vector<double>& values) {
     ASSERT_EQ(static_cast<int64_t>(values.size()), desc_.elements());
-    for_each([&](int64_t i, std::byte* element) { store_element(desc_.dtype, element, values[i]); });
+    for_each([&](size_t i, std::byte* element) { store_element(desc_.dtype, element, values[i]); });
   }
 
   std::vector<double> values() {
     std::vector<double> values(static_cast<size_t>(desc_.elements()));
-    for_each([&](int64_t i, std::byte* element) { values[i] = load_element<double>(desc_.dtype, element); });
+    for_each([&](size_t i, std::byte* element) { values[i] = load_element<double>(desc_.dtype, element); });
     return values;
   }
 
   // Nothing but the view's elements was written.
   bool guards_hold() {
-    for_each([&](int64_t, std::byte* element) { std::fill(element, element + size_, kGuard); });
+    for_each([&](size_t, std::byte* element) { std::fill(element, element + size_, kGuard); });
     return std::all_of(memory_.begin(), memory_.end(), [](std::byte b) { return b == kGuard; });
   }
 
   bool operator==(const OperandMemory& other) const { return memory_ == other.memory_; }
 
  private:
+  void add_offsets(int dim, int64_t offset) {
+    if (desc_.elements() == 0) return;
+    if (dim == desc_.rank()) {
+      offsets_.push_back(offset);
+      return;
+    }
+    for (int64_t i = 0; i < desc_.dims[dim]; ++i) add_offsets(dim + 1, offset + i * desc_.strides[dim]);
+  }
+
   TensorDesc desc_;
   int64_t size_, first_ = 0;
+  std::vector<int64_t> offsets_;  // of the elements in row-major order of the dims
   std::vector<std::byte> memory_;
 };
 
