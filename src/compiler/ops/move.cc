@@ -91,7 +91,9 @@ Status infer_split(ir::Node& node) {
     DimExpr part = DimExpr::floor_div(x.shape[axis] + (n - 1), n);
     for (int64_t i = 0; i < n; ++i) {
       DimExpr left = x.shape[axis] - DimExpr(i) * part;
-      parts.push_back(DimExpr(n) * part == x.shape[axis] ? part : DimExpr::max(DimExpr::min(part, left), 0));
+      bool certain = i == 0 || DimExpr(n) * part == x.shape[axis];
+      if (n == 2 && i == 1) part = left;
+      parts.push_back(certain || n == 2 ? part : DimExpr::max(DimExpr::min(part, left), 0));
     }
   }
   std::optional<Elements> elements = x.known_elements();

@@ -58,8 +58,8 @@ Status infer_range(ir::Node& node) {
     return invalid_argument(fmt::format("attribute dtype is {}; expected i32, i64, f32 or f64", dtype_name(dtype)));
   }
   std::optional<SymShape> start = dims_attribute(node, "start"), step = dims_attribute(node, "step");
-  if (!is_float(dtype) && !start) start = SymShape{node.int_or("start", 0)};
-  if (!is_float(dtype) && !step) step = SymShape{node.int_or("step", 1)};
+  if (!is_float(dtype) && !start && !node.find<double>("start")) start = SymShape{node.int_or("start", 0)};
+  if (!is_float(dtype) && !step && !node.find<double>("step")) step = SymShape{node.int_or("step", 1)};
   if (is_float(dtype) != !start || is_float(dtype) != !step || (start && start->size() != 1) ||
       (step && step->size() != 1)) {
     return invalid_argument(fmt::format("attributes start and step must be {} for type {}",

@@ -13,29 +13,28 @@
 namespace flywheel::ops {
 namespace {
 
-// A bound counted from the front: max(raw, low), at most what `high` allows. ONNX clamps to [0, dim] going forward and
-// to
+// A bound counted from the front: max(min(open, high), low), by ONNX's rules with [low, high] = [0, dim] going forward
+// and
 // [-1, dim - 1] going backward.
 struct Bound {
-  DimExpr raw, low;
-  DimExpr value() const { return DimExpr::max(raw, low); }
+  DimExpr open, low, high;
+  DimExpr value() const { return DimExpr::max(DimExpr::min(open, high), low); }
 };
 
 Bound from_front(const ir::Node& node, DimExpr bound, const DimExpr& dim, bool forward) {
   const DimExpr low = forward ? 0 : -1, high = forward ? dim : dim - 1;
   if (std::optional<int64_t> constant = bound.constant()) {
     // Numbers far outside any extent mean the very beginning or end.
-    if (*constant <= -std::numeric_limits<int32_t>::max()) return {low, low};
-    if (*constant >= std::numeric_limits<int32_t>::max()) return {high, low};
-    if (*constant < 0) bound = dim + bound;
-    return {DimExpr::min(bound, high), low};
+    if (*constant <= -std::numeric_limits<int32_t>::max()) return {low, low, high};
+    if (*constant >= std::numeric_limits<int32_t>::max()) return {high, low, high};
+    return {*constant < 0 ? dim + bound : bound, low, high};
   }
   if (bound.upper_bound().value_or(0) < 0) bound = dim + bound;
   // A symbolic bound is taken to lie inside, unless the clamp is certain: views and shapes stay simple.
   DimExpr inside = DimExpr::max(DimExpr::min(bound, high), low);
-  if (inside == high || inside == low) return {inside, low};
+  if (inside == high || inside == low) return {inside, low, high};
   node.graph()->assume(bound, DimExpr::max(inside, 0));
-  return {bound, bound};
+  return {bound, bound, bound};
 }
 
 Status infer_slice(ir::Node& node) {
@@ -81,8 +80,9 @@ Result<std::vector<SliceRange>> slice_ranges(const ir::Node& node) {
     const DimExpr& dim = shape[axis];
     Bound start = from_front(node, starts[i], dim, step > 0), end = from_front(node, ends[i], dim, step > 0);
     const Bound &near = step > 0 ? start : end, &far = step > 0 ? end : start;
-    // far - max(raw, low) as a minimum: x[-3:] has min(3, n) elements.
-    DimExpr span = DimExpr::min(far.value() - near.raw, far.value() - near.low);
+    // far - max(near, low) as a minimum, so that x[-3:] has min(3, n) elements. Where near is above high nothing is
+    // left anyway.
+    DimExpr span = DimExpr::min(far.value() - near.open, far.value() - near.low);
     int64_t magnitude = step > 0 ? step : -step;
     DimExpr extent = DimExpr::max(DimExpr::floor_div(span + (magnitude - 1), magnitude), 0);
     ranges[axis] = {start.value(), step, extent};

@@ -94,13 +94,13 @@ Result<SymShape> window_extents(const Window& window, const SymShape& x, bool ce
       return invalid_argument(
           fmt::format("spatial dim {} is {} with its pads; the kernel reaches over {}", i, padded.to_string(), reach));
     }
-    DimExpr steps = DimExpr::floor_div(padded - reach, stride);
     if (ceil_mode) {
       // The last window must begin inside the input or its leading pad.
-      steps = DimExpr::min(DimExpr::floor_div(padded - reach + (stride - 1), stride),
-                           DimExpr::floor_div(in + (window.pads_begin[i] - 1), stride));
+      out.push_back(DimExpr::min(DimExpr::floor_div(padded - reach + (stride - 1), stride) + 1,
+                                 DimExpr::floor_div(in + (window.pads_begin[i] - 1), stride) + 1));
+      continue;
     }
-    out.push_back(steps + 1);
+    out.push_back(DimExpr::floor_div(padded - reach, stride) + 1);
   }
   return out;
 }
