@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// `flywheel <verb>`: parses the command line and runs one verb. Exit codes: 0 done, 1 failed (the reason is on standard
+// error), 2 the command line is wrong.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "cli/verb.h"
+
+int main(int argc, char** argv) {
+  using namespace flywheel::cli;
+  CLI::App app("Flywheel compiles ONNX models into engines for this machine, runs them and serves them.", "flywheel");
+  app.set_version_flag("--version", "flywheel " FLYWHEEL_VERSION);
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 done, 1 failed, 2 wrong command line.\n`flywheel VERB --help` lists a verb's flags.");
+  Verb chosen;
+  add_build(app, chosen);
+  add_run(app, chosen);
+  add_bench(app, chosen);
+  add_inspect(app, chosen);
+  add_verify(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kDone : kUsage;
+  }
+  try {
+    const flywheel::Status status = chosen();
+    if (status.is_ok()) return kDone;
+    fmt::print(stderr, "flywheel: {}\n", status.to_string());
+  } catch (const std::exception& error) {  // a library's, such as out of memory
+    fmt::print(stderr, "flywheel: {}\n", error.what());
+  }
+  return kFailed;
+}
