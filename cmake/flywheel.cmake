@@ -37,7 +37,7 @@ function(flywheel_isa_sources target isa)
   set(flags_portable "")
   set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
   # GCC 12 takes the undefined operand inside its own AVX-512 intrinsics for a mistake of their callers.
-  set(flags_avx512 -Wno-maybe-uninitialized -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
+  set(flags_avx512 -Wno-maybe-uninitialized -Wno-uninitialized -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
   # The target lives in a folder above; source properties are only seen there when the directory is named.
   set(sources "")
   foreach(source ${ARGN})

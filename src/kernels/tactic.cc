@@ -9,165 +9,109 @@
 namespace flywheel::kernels {
 
 #define FW_TACTIC(symbol) extern const Tactic symbol;
-#if __has_include("kernels/conv/tactics.inc")
 #include "kernels/conv/tactics.inc"
-#endif
-#if __has_include("kernels/conv_transpose/tactics.inc")
 #include "kernels/conv_transpose/tactics.inc"
-#endif
-#if __has_include("kernels/gemm/tactics.inc")
 #include "kernels/gemm/tactics.inc"
-#endif
-#if __has_include("kernels/matmul/tactics.inc")
 #include "kernels/matmul/tactics.inc"
-#endif
-#if __has_include("kernels/attention/tactics.inc")
 #include "kernels/attention/tactics.inc"
-#endif
-#if __has_include("kernels/pool/tactics.inc")
 #include "kernels/pool/tactics.inc"
-#endif
-#if __has_include("kernels/pointwise/tactics.inc")
 #include "kernels/pointwise/tactics.inc"
-#endif
-#if __has_include("kernels/softmax/tactics.inc")
 #include "kernels/softmax/tactics.inc"
-#endif
-#if __has_include("kernels/layer_norm/tactics.inc")
 #include "kernels/layer_norm/tactics.inc"
-#endif
-#if __has_include("kernels/reduce/tactics.inc")
 #include "kernels/reduce/tactics.inc"
-#endif
-#if __has_include("kernels/gather/tactics.inc")
 #include "kernels/gather/tactics.inc"
-#endif
-#if __has_include("kernels/copy/tactics.inc")
 #include "kernels/copy/tactics.inc"
-#endif
-#if __has_include("kernels/resize/tactics.inc")
 #include "kernels/resize/tactics.inc"
-#endif
-#if __has_include("kernels/arange/tactics.inc")
 #include "kernels/arange/tactics.inc"
-#endif
 #undef FW_TACTIC
 
 std::span<const Tactic> tactics(Family family) {
 #define FW_TACTIC(symbol) symbol,
   switch (family) {
-#if __has_include("kernels/conv/tactics.inc")
     case Family::kConv: {
       static const Tactic kList[] = {
 #include "kernels/conv/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/conv_transpose/tactics.inc")
     case Family::kConvTranspose: {
       static const Tactic kList[] = {
 #include "kernels/conv_transpose/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/gemm/tactics.inc")
     case Family::kGemm: {
       static const Tactic kList[] = {
 #include "kernels/gemm/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/matmul/tactics.inc")
     case Family::kMatMul: {
       static const Tactic kList[] = {
 #include "kernels/matmul/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/attention/tactics.inc")
     case Family::kAttention: {
       static const Tactic kList[] = {
 #include "kernels/attention/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/pool/tactics.inc")
     case Family::kPool: {
       static const Tactic kList[] = {
 #include "kernels/pool/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/pointwise/tactics.inc")
     case Family::kPointwise: {
       static const Tactic kList[] = {
 #include "kernels/pointwise/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/softmax/tactics.inc")
     case Family::kSoftmax: {
       static const Tactic kList[] = {
 #include "kernels/softmax/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/layer_norm/tactics.inc")
     case Family::kLayerNorm: {
       static const Tactic kList[] = {
 #include "kernels/layer_norm/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/reduce/tactics.inc")
     case Family::kReduce: {
       static const Tactic kList[] = {
 #include "kernels/reduce/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/gather/tactics.inc")
     case Family::kGather: {
       static const Tactic kList[] = {
 #include "kernels/gather/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/copy/tactics.inc")
     case Family::kCopy: {
       static const Tactic kList[] = {
 #include "kernels/copy/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/resize/tactics.inc")
     case Family::kResize: {
       static const Tactic kList[] = {
 #include "kernels/resize/tactics.inc"
       };
       return kList;
     }
-#endif
-#if __has_include("kernels/arange/tactics.inc")
     case Family::kArange: {
       static const Tactic kList[] = {
 #include "kernels/arange/tactics.inc"
       };
       return kList;
     }
-#endif
     default: return {};
   }
 #undef FW_TACTIC
