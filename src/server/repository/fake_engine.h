@@ -8,6 +8,8 @@
 // Anything else does not load.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -52,7 +54,7 @@ class FakeDevice {
     changed_.wait(lock, [&] { return open_; });
   }
   int delay_us = 0;
-  int live_contexts = 0;  // only read when no model is loading
+  std::atomic<int> live_contexts{0};
 
  private:
   mutable std::mutex mutex_;

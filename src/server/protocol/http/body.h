@@ -50,6 +50,7 @@ class Body {
   // The unused room, for receiving into; commit() takes its first bytes as part of the body.
   std::span<std::byte> room() { return {data_ + size_, capacity_ - size_}; }
   void commit(size_t count) { size_ += count; }
+  const std::shared_ptr<BodyBudget>& budget() const { return budget_; }
   // Keeps the bytes alive.
   std::shared_ptr<const void> share() const { return block_; }
 

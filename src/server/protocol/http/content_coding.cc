@@ -39,6 +39,19 @@ int parse_weight(std::string_view parameters) {
   return static_cast<int>(std::clamp(weight, 0.0, 1.0) * 1000);
 }
 
+// Kept by each thread, as setting one up costs more than compressing a small answer.
+struct Deflater {
+  explicit Deflater(int window)
+      : ready(deflateInit2(&stream, kLevel, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) == Z_OK) {}
+  ~Deflater() {
+    if (ready) deflateEnd(&stream);
+  }
+  z_stream stream{};
+  const bool ready;
+};
+thread_local Deflater gzip_deflater(kMaxWindowBits | kWriteGzip);
+thread_local Deflater zlib_deflater(kMaxWindowBits);
+
 }  // namespace
 
 std::optional<Coding> parse_content_encoding(std::string_view value) {
@@ -78,6 +91,7 @@ Result<Body> decompress(std::span<const std::byte> data, uint64_t limit_bytes, s
       invalid_argument("Decompressed data size exceeds the maximum allowed value of " + std::to_string(limit_bytes) +
                        " bytes. Use --http-max-input-size to increase the limit.");
   const Status no_memory = unavailable("no memory for the request's decompressed body; retry later");
+  if (data.empty()) return invalid_argument("the compressed request body is empty");
   z_stream stream{};
   if (inflateInit2(&stream, looks_like_zlib_or_gzip(data) ? kMaxWindowBits | kDetectGzipOrZlib : -kMaxWindowBits) !=
       Z_OK) {
@@ -120,15 +134,10 @@ Result<Body> decompress(std::span<const std::byte> data, uint64_t limit_bytes, s
 
 Status compress(Response& response, Coding coding) {
   if (coding == Coding::kIdentity) return {};
-  z_stream stream{};
-  const int window = coding == Coding::kGzip ? kMaxWindowBits | kWriteGzip : kMaxWindowBits;
-  if (deflateInit2(&stream, kLevel, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-    return out_of_memory("no memory to compress a response");
-  }
-  struct End {
-    z_stream& stream;
-    ~End() { deflateEnd(&stream); }
-  } end{stream};
+  Deflater& deflater = coding == Coding::kGzip ? gzip_deflater : zlib_deflater;
+  if (!deflater.ready) return out_of_memory("no memory to compress a response");
+  z_stream& stream = deflater.stream;
+  deflateReset(&stream);
   std::string compressed;
   char piece[16 << 10];
   auto feed = [&](const void* data, size_t size, bool last) {

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/server.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "base/cpu_info.h"
+#include "base/log.h"
+#include "flywheel/engine.h"
+#include "server/protocol/prometheus/metrics_handler.h"
+#include "server/protocol/prometheus/metrics_text.h"
+#include "server/schedule/timeline.h"
+
+namespace flywheel::server {
+namespace {
+
+constexpr int kMaxHttpThreads = 8;
+constexpr int64_t kNsPerMs = 1'000'000;
+
+Status check_port(int port, std::string_view flag) {
+  if (port >= 0 && port <= std::numeric_limits<uint16_t>::max()) return {};
+  return invalid_argument(std::string(flag) + " is " + std::to_string(port) + ", but ports go from 0 to 65535");
+}
+
+repository::RepositoryOptions repository_options(const ServerOptions& options, const Machine& machine) {
+  repository::RepositoryOptions result;
+  result.paths = options.model_repositories;
+  result.control_mode = options.control_mode;
+  result.load_at_start = options.load_models;
+  result.strict_readiness = options.strict_readiness;
+  result.load_threads = options.model_load_threads;
+  result.cores = options.cores > 0 ? options.cores : machine.cores;
+  result.execution_slots = options.execution_slots;
+  result.loader.auto_complete = options.auto_complete_config;
+  result.loader.engines.folder = options.cache_folder;
+  result.loader.engines.machine = machine.fingerprint() + "/" + std::to_string(result.cores);
+  result.loader.engines.build = options.build_from_onnx;
+  result.loader.engines.load = options.load_engine ? options.load_engine : repository::EngineLoader(&Engine::load);
+  return result;
+}
+
+}  // namespace
+
+Server::Server(const ServerOptions& options) : exit_on_error_(options.exit_on_error) {}
+
+Server::~Server() { (void)stop(0); }
+
+Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
+  if (options.model_repositories.empty())
+    return invalid_argument("no model repository: give one with --model-repository");
+  FW_RETURN_IF_ERROR(check_port(options.http_port, "--http-port"));
+  FW_RETURN_IF_ERROR(check_port(options.metrics_port, "--metrics-port"));
+  if (options.model_load_threads < 1) return invalid_argument("--model-load-thread-count must be at least 1");
+  if (options.http_threads < 0) return invalid_argument("--http-thread-count must be at least 1");
+  FW_ASSIGN_OR_RETURN(const Machine machine, detect_machine());
+  std::unique_ptr<Server> server(new Server(options));
+  server->repository_ = std::make_unique<repository::ModelRepository>(repository_options(options, machine));
+  ServerOptions listening = options;
+  if (listening.http_threads == 0) listening.http_threads = std::clamp(machine.cores / 2, 1, kMaxHttpThreads);
+  FW_RETURN_IF_ERROR(server->start_listening(listening));
+  server->repository_->start();
+  return server;
+}
+
+Status Server::start_listening(const ServerOptions& options) {
+  http::HttpOptions inference = options.http;
+  inference.name = "HTTP service";
+  inference.address = options.http_address;
+  inference.port = static_cast<uint16_t>(options.http_port);
+  inference.reuse_port = options.reuse_http_port;
+  inference.threads = options.http_threads;
+  http::KServeOptions protocol;
+  protocol.server_name = options.server_id;
+  protocol.max_input_bytes = options.http_max_input_bytes;
+  protocol.max_binary_body_bytes = std::max(protocol.max_binary_body_bytes, options.http_max_input_bytes);
+  FW_ASSIGN_OR_RETURN(http_, http::HttpServer::start(
+                                 inference, std::make_shared<http::KServeHandler>(*repository_, std::move(protocol))));
+  if (!options.allow_metrics) return {};
+  http::HttpOptions metrics = options.http;
+  metrics.name = "Metrics service";
+  metrics.address = options.metrics_address.empty() ? options.http_address : options.metrics_address;
+  metrics.port = static_cast<uint16_t>(options.metrics_port);
+  metrics.threads = 1;
+  FW_ASSIGN_OR_RETURN(metrics_, http::HttpServer::start(metrics, std::make_shared<prometheus::MetricsHandler>(
+                                                                     [this] { return collect_metrics(); })));
+  return {};
+}
+
+std::string Server::collect_metrics() const {
+  const std::vector<repository::ServedModelPtr> models = repository_->table().ready_models();
+  return prometheus::render_metrics({models, http_->counts(), repository_->is_ready()});
+}
+
+Status Server::wait_until_loaded() const {
+  const Status status = repository_->wait_until_started();
+  if (exit_on_error_) return status;
+  if (!status.is_ok()) log(LogLevel::kWarning, "serving without the models that did not load: {}", status.message());
+  return {};
+}
+
+Status Server::stop(int64_t timeout_ms) {
+  std::lock_guard lock(stop_mutex_);
+  if (stopped_) return {};
+  stopped_ = true;
+  const int64_t deadline_ns = schedule::monotonic_now_ns() + timeout_ms * kNsPerMs;
+  // New requests are refused before models stop, so that only what was accepted is left for them.
+  if (http_ != nullptr) http_->begin_drain();
+  // A little less time for models than for connections, so that the answer "not in time" can still be sent.
+  std::thread models([this, timeout_ms] { repository_->stop(timeout_ms * kNsPerMs / 10 * 9); });
+  Status status;
+  if (http_ != nullptr)
+    status = http_->stop(std::max<int64_t>(0, (deadline_ns - schedule::monotonic_now_ns()) / kNsPerMs));
+  models.join();
+  if (metrics_ != nullptr) (void)metrics_->stop(std::min<int64_t>(timeout_ms, 100));
+  if (status.is_ok()) log(LogLevel::kInfo, "all requests are answered; the server has stopped");
+  return status;
+}
+
+}  // namespace flywheel::server
