@@ -37,14 +37,15 @@ FW_INLINE Vf combine(Vf a, Vf b) {
 
 template <Accumulate kHow>
 FW_INLINE float fold_lanes(Vf a) {
-  if constexpr (kHow == Accumulate::kProduct || kHow == Accumulate::kMax || kHow == Accumulate::kMin) {
+  if constexpr (kHow == Accumulate::kProduct) {
     float lanes[kLanes];
     store(lanes, a);
-    Vf result = splat(lanes[0]);
-    for (int i = 1; i < kLanes; ++i) result = combine<kHow>(result, splat(lanes[i]));
-    store(lanes, result);
-    return lanes[0];
+    float product = lanes[0];
+    for (int i = 1; i < kLanes; ++i) product *= lanes[i];
+    return product;
   }
+  if constexpr (kHow == Accumulate::kMax) return any(is_nan(a)) ? NAN : max_lanes(a);
+  if constexpr (kHow == Accumulate::kMin) return any(is_nan(a)) ? NAN : -max_lanes(negate(a));
   return sum_lanes(a);
 }
 
@@ -192,16 +193,20 @@ static int64_t arg_row_of(const float* x, int64_t n, Vi flip) {
     const Vf rest = as_float(as_int(load_first(x + i, n - i)) ^ flip);
     keep_larger<kLast>(select(lanes_below(n - i), rest, splat(NAN)), index, best, best_index);
   }
-  float values[kLanes];
-  store(values, best);
-  store(indices, as_float(best_index));
+  // Among the lanes that hold the largest value, the one with the first (last) index.
+  const int32_t none = kLast ? -1 : INT32_MAX;
+  const Vi candidates = select_int(best == splat(max_lanes(best)), best_index, splat_int(none));
+  store(indices, as_float(candidates));
   memcpy(first, indices, sizeof first);
-  int lane = 0;
-  for (int j = 1; j < kLanes; ++j) {
-    const bool nearer = kLast ? first[j] > first[lane] : first[j] < first[lane];
-    if (values[j] > values[lane] || (values[j] == values[lane] && nearer)) lane = j;
+  int32_t found = none;
+  for (int j = 0; j < kLanes; ++j) {
+    if constexpr (kLast) {
+      found = first[j] > found ? first[j] : found;
+    } else {
+      found = first[j] < found ? first[j] : found;
+    }
   }
-  return first[lane];
+  return found;
 }
 
 int64_t arg_row(const float* x, int64_t n, bool negate, bool last) {
