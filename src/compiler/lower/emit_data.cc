@@ -167,7 +167,7 @@ Status emit_concat(Emitter& emitter, const ir::Node& node) {
   for (size_t i = 0; i < node.inputs().size(); ++i) {
     auto copy = emitter.assignment().concat_copies.find({&node, i});
     if (copy == emitter.assignment().concat_copies.end()) continue;
-    emitter.add_copy(node, emitter.view(node.input(i)), copy->second, node.output()->dtype, node.output()->name);
+    emitter.add_copy(node, emitter.view(node.input(i)), copy->second, node.output()->dtype, node.input(i)->name);
   }
   return Status::ok();
 }
