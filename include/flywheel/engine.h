@@ -58,7 +58,8 @@ struct ContextOptions {
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   // Maps and checks the file. kNotFound; kCorrupt (magic, checksum, truncation, an offset out of bounds); kIncompatible
-  // (format version, device, instruction set: with found and needed).
+  // (format version, device, instruction set: with found and needed). The weights are not read yet: their checksum is
+  // compared when the first context is made.
   static Result<std::shared_ptr<Engine>> load(const std::string& path);
   // Would it run here? The same refusals, reading only the header. Nothing is loaded.
   static Status check(const std::string& path);
@@ -78,7 +79,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::optional<int> find_input(std::string_view name) const;
   std::optional<int> find_output(std::string_view name) const;
 
-  // Takes the memory for the profile's max at once. kOutOfMemory says how much.
+  // Takes the memory for the profile's max at once. kOutOfMemory says how much; kCorrupt (the first time) when the
+  // weights are damaged.
   virtual Result<std::unique_ptr<ExecutionContext>> create_context(const ContextOptions& options = {}) const = 0;
 };
 

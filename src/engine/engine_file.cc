@@ -41,6 +41,7 @@ Status check_section(const char* name, uint64_t offset, uint64_t bytes, uint64_t
   return Status::ok();
 }
 
+// Everything but the weights' checksum.
 Result<EngineFile> decode(std::span<const std::byte> bytes, const Machine& machine) {
   EngineFile engine;
   FW_ASSIGN_OR_RETURN(engine.header, read_header(bytes));
@@ -56,9 +57,6 @@ Result<EngineFile> decode(std::span<const std::byte> bytes, const Machine& machi
   engine.weights = bytes.subspan(header.weights_offset, header.weights_bytes);
   if (checksum(table.data(), table.size()) != header.table_checksum) {
     return corrupt("damaged engine: the checksum of its table does not match; copy or build it again");
-  }
-  if (checksum(engine.weights.data(), engine.weights.size()) != header.weights_checksum) {
-    return corrupt("damaged engine: the checksum of its weights does not match; copy or build it again");
   }
   FW_ASSIGN_OR_RETURN(engine.plan, decode_plan(table));
   engine.plan.model_hash = header.model_hash;
@@ -138,8 +136,15 @@ Result<EngineFile> read_engine(const std::string& path, const Machine& machine) 
   return engine;
 }
 
+Status check_weights(const EngineFile& engine) {
+  if (checksum(engine.weights.data(), engine.weights.size()) == engine.header.weights_checksum) return Status::ok();
+  return corrupt("damaged engine: the checksum of its weights does not match; copy or build it again");
+}
+
 Result<EngineFile> read_engine_bytes(std::span<const std::byte> bytes, const Machine& machine) {
-  return decode(bytes, machine);
+  FW_ASSIGN_OR_RETURN(EngineFile engine, decode(bytes, machine));
+  FW_RETURN_IF_ERROR(check_weights(engine));
+  return engine;
 }
 
 std::vector<std::byte> encode_engine(const Plan& plan, std::span<const std::byte> weights) {

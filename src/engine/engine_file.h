@@ -43,9 +43,12 @@ struct EngineFile {
 };
 
 // Maps, checks and decodes. Also checks the plan's inside: indices, tactic names, programs, extents within their
-// sections.
+// sections. Not the weights' checksum, which reads the whole file: see check_weights().
 Result<EngineFile> read_engine(const std::string& path, const Machine& machine);
-// The same from memory that outlives the result (fuzzing and tests); `file` stays empty.
+// kCorrupt when the weights are not what was written. No value in them can make a kernel leave its buffers, so this may
+// come after reading and before the first use.
+Status check_weights(const EngineFile& engine);
+// Both, from memory that outlives the result (fuzzing and tests); `file` stays empty.
 Result<EngineFile> read_engine_bytes(std::span<const std::byte> bytes, const Machine& machine);
 
 Status write_engine(const std::string& path, const Plan& plan, std::span<const std::byte> weights);

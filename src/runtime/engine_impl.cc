@@ -60,10 +60,9 @@ TensorInfo describe(const engine::Plan& plan, const engine::IoTensor& io) {
 Result<std::shared_ptr<EngineImpl>> EngineImpl::open(const std::string& path) {
   std::shared_ptr<EngineImpl> impl(new EngineImpl());
   FW_ASSIGN_OR_RETURN(impl->machine_, detect_machine());
-  FW_ASSIGN_OR_RETURN(engine::EngineFile file, engine::read_engine(path, impl->machine_));
-  impl->file_ = std::move(file.file);
-  impl->weights_ = file.weights;
-  impl->plan_ = std::move(file.plan);
+  FW_ASSIGN_OR_RETURN(impl->file_, engine::read_engine(path, impl->machine_));
+  impl->weights_ = impl->file_.weights;
+  impl->plan_ = std::move(impl->file_.plan);
   FW_RETURN_IF_ERROR(impl->prepare().with_context(fmt::format("'{}'", path)));
   return impl;
 }
@@ -107,7 +106,15 @@ Status EngineImpl::prepare() {
   return Status::ok();
 }
 
+Status EngineImpl::check_weights_once() const {
+  std::call_once(weights_checked_, [this] {
+    if (!file_.file.bytes().empty()) weights_status_ = engine::check_weights(file_);
+  });
+  return weights_status_;
+}
+
 Result<std::unique_ptr<ExecutionContext>> EngineImpl::create_context(const ContextOptions& options) const {
+  FW_RETURN_IF_ERROR(check_weights_once());
   auto self = std::static_pointer_cast<const EngineImpl>(shared_from_this());
   return ContextImpl::create(std::move(self), options);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,10 @@ class EngineImpl final : public Engine {
  private:
   EngineImpl() = default;
   Status prepare();
+  Status check_weights_once() const;
 
   Machine machine_;
-  MappedFile file_;
+  engine::EngineFile file_;  // its plan moves to plan_; empty when made from a plan
   AlignedBuffer owned_weights_;
   std::span<const std::byte> weights_;
   engine::Plan plan_;
@@ -48,6 +50,8 @@ class EngineImpl final : public Engine {
   std::vector<TensorInfo> inputs_, outputs_;
   std::vector<StepInfo> steps_;
   EngineMemory memory_;
+  mutable std::once_flag weights_checked_;
+  mutable Status weights_status_;
 };
 
 }  // namespace flywheel::runtime
