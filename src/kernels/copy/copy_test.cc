@@ -81,7 +81,7 @@ TEST(Copy, PadsAsOnnxDoes) {
 TEST(Copy, RandomViews) {
   std::mt19937 random(5);
   constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat32, DType::kUInt8, DType::kInt64, DType::kFloat16};
-  for (int round = 0; round < 250; ++round) {
+  for (int round = 0; round < 120; ++round) {
     const int rank = static_cast<int>(random() % 6);
     const Dims dims = check::random_dims(random, rank, 90);
     const DType type = kTypes[random() % std::size(kTypes)];
@@ -98,14 +98,14 @@ TEST(Copy, RandomViews) {
     };
     Problem problem = copy(view(false), view(false));
     auto values = random_values(problem, round);
-    expect_tactics_match(problem, values, {0, 0});
+    expect_tactics_match(problem, values, {0, 0}, {1, 3});
     if (HasFailure()) return;
   }
 }
 
 TEST(Copy, RandomPads) {
   std::mt19937 random(6);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 150; ++round) {
     const int rank = 1 + static_cast<int>(random() % 4);
     const Dims dims = check::random_dims(random, rank, 30);
     const DType type = random() % 2 ? DType::kFloat32 : DType::kUInt8;
@@ -125,7 +125,7 @@ TEST(Copy, RandomPads) {
     if (random() % 2) std::shuffle(order.begin(), order.end(), random);
     Problem problem =
         copy(laid_out(type, dims, order, random() % 2), laid_out(type, padded, order, random() % 2), ints);
-    expect_tactics_match(problem, random_values(problem, round), {0, 0});
+    expect_tactics_match(problem, random_values(problem, round), {0, 0}, {1, 3});
     if (HasFailure()) return;
   }
 }

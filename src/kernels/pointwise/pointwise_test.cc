@@ -92,7 +92,7 @@ TEST(Pointwise, ConvertsEveryType) {
         Problem problem =
             pointwise(program, {dense(static_cast<DType>(from), {77})}, dense(static_cast<DType>(to), {77}));
         auto values = random_values(problem, 5);
-        expect_tactics_match(problem, values, {0, 0});
+        expect_tactics_match(problem, values, {0, 0}, {1});
       }
     }
   }
@@ -117,7 +117,7 @@ TEST(Pointwise, RandomShapesStridesAndTypes) {
   const char* programs[] = {"r1 = relu r0 -> r1", "r2 = add r0 r1; r3 = relu r2 -> r3", "r3 = where r0 r1 r2 -> r3",
                             "r3 = mul r0 r1; r4 = sub r3 r2; r5 = sigmoid r4 -> r5"};
   const int arity[] = {1, 2, 3, 3};
-  for (int round = 0; round < 250; ++round) {
+  for (int round = 0; round < 150; ++round) {
     const int rank = static_cast<int>(random() % 5);
     Dims dims;
     for (int d = 0; d < rank; ++d) dims.push_back(random() % 25 == 0 ? 0 : 1 + random() % (d + 1 == rank ? 70 : 9));
@@ -143,7 +143,7 @@ TEST(Pointwise, RandomShapesStridesAndTypes) {
         pointwise(programs[pick], inputs, layout(random() % 4 ? DType::kFloat32 : kTypes[random() % 6], dims));
     const bool rounds = problem.outputs[0].dtype == DType::kFloat16;
     if (!is_float(problem.outputs[0].dtype) && pick == 3) continue;  // truncation makes small differences big
-    expect_tactics_match(problem, random_values(problem, round), {rounds ? 1e-3 : 2e-6, rounds ? 1e-6 : 1e-6});
+    expect_tactics_match(problem, random_values(problem, round), {rounds ? 1e-3 : 2e-6, rounds ? 1e-6 : 1e-6}, {1, 3});
     if (HasFailure()) return;
   }
 }

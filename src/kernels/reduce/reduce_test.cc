@@ -90,7 +90,7 @@ TEST(Reduce, ExtremesAndEmptyReductions) {
 
 TEST(Reduce, RandomShapesAndViews) {
   std::mt19937 random(9);
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 250; ++round) {
     const int rank = 1 + static_cast<int>(random() % 5);
     const Dims dims = check::random_dims(random, rank, 300);
     std::vector<int> order(dims.size());
@@ -112,7 +112,7 @@ TEST(Reduce, RandomShapesAndViews) {
       if (kind == ReduceKind::kProd && type == DType::kFloat32)
         value = value < 0 ? value / 8 - 0.875 : value / 8 + 0.875;
     }
-    expect_tactics_match(problem, values, {1e-4, 2e-5});
+    expect_tactics_match(problem, values, {1e-4, 2e-5}, {1, 3});
     if (HasFailure()) return;
   }
 }

@@ -17,7 +17,7 @@ TensorDesc dense(DType dtype, Dims dims);
 // each run of the innermost.
 TensorDesc laid_out(DType dtype, const Dims& dims, const std::vector<int>& order, int64_t gap);
 
-// Mostly small extents, some up to `largest`, at most 20,000 elements in all.
+// Mostly small extents, some up to `largest`, at most 8,000 elements in all.
 Dims random_dims(std::mt19937& random, int rank, int64_t largest);
 
 // The values of a problem's inputs, in row-major order of each input's dims.
@@ -38,9 +38,11 @@ Outcome run_reference(const Problem& problem, const Values& inputs);
 struct Tolerance {
   double relative = 1e-5, absolute = 1e-6;
 };
-// Every tactic that accepts the problem on this machine, with 1, 2 and 3 workers: within `tolerance` of the reference
-// (NaN and infinities must agree), and the same bits for each team. Returns how many tactics ran besides the reference.
-int expect_tactics_match(const Problem& problem, const Values& inputs, Tolerance tolerance);
+// Every tactic that accepts the problem on this machine, with teams of each size in `workers`: within `tolerance` of
+// the reference (NaN and infinities must agree), and the same bits whatever the team. Returns how many tactics ran
+// besides the reference.
+int expect_tactics_match(const Problem& problem, const Values& inputs, Tolerance tolerance,
+                         std::initializer_list<int> workers = {1, 2, 3});
 // The reference, and each tactic that accepts the problem, gives `expected`.
 void expect_values(const Problem& problem, const Values& inputs, const std::vector<double>& expected,
                    Tolerance tolerance = {});
