@@ -73,7 +73,8 @@ template <int R, int NV, int D>
 FW_INLINE void multiply_add(Vf (&acc)[R][NV], const Vf (&b)[NV], const float* p0, const float* p1,
                             const RowStrides& strides) {
   FW_UNROLL for (int r = 0; r < R; ++r) {
-    const Vf a = splat((r < kHalfRows ? p0 : p1)[(r % kHalfRows) * strides.step + D]);
+    const float* base = r < kHalfRows ? p0 : p1;  // GCC 12 sanitizers miscompile (c ? p0 : p1)[i]
+    const Vf a = splat(base[(r % kHalfRows) * strides.step + D]);
     FW_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = fma(a, b[v], acc[r][v]);
   }
 }
