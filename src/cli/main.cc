@@ -20,6 +20,9 @@ int main(int argc, char** argv) {
   add_bench(app, chosen);
   add_inspect(app, chosen);
   add_verify(app, chosen);
+#if defined(FLYWHEEL_WITH_SERVER)
+  add_serve(app, chosen);
+#endif
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

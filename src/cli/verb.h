@@ -21,5 +21,6 @@ void add_run(CLI::App& app, Verb& chosen);
 void add_bench(CLI::App& app, Verb& chosen);
 void add_inspect(CLI::App& app, Verb& chosen);
 void add_verify(CLI::App& app, Verb& chosen);
+void add_serve(CLI::App& app, Verb& chosen);  // when the server is built
 
 }  // namespace flywheel::cli

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// `flywheel serve`: the server until SIGINT or SIGTERM. Flags have the names that Triton's users know.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/verb.h"
+#include "flywheel/compiler.h"
+#include "server/server.h"
+
+namespace flywheel::cli {
+namespace {
+
+struct ServeFlags {
+  server::ServerOptions options;
+  std::string control_mode = "none";
+  int exit_timeout_s = 30;
+  bool log_verbose = false, log_quiet = false;
+};
+
+// Blocks the signals in every thread that is started afterwards, so that one thread can wait for them.
+sigset_t block_stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+Status build_for_server(const std::string& onnx_path, const std::string& engine_path,
+                        const std::function<bool()>& keep_going) {
+  log(LogLevel::kInfo, "building '{}'", onnx_path);
+  BuildOptions build;
+  build.progress = [&](std::string_view, int, int) { return keep_going == nullptr || keep_going(); };
+  FW_ASSIGN_OR_RETURN(BuildReport report, build_engine(onnx_path, engine_path, build));
+  for (const std::string& note : report.notes) log(LogLevel::kInfo, "{}", note);
+  log(LogLevel::kInfo, "built '{}' in {:.1f} s: {} ONNX nodes, {} steps", onnx_path, report.seconds, report.onnx_nodes,
+      report.steps);
+  return Status::ok();
+}
+
+Status serve(const ServeFlags& flags) {
+  set_log_level(flags.log_verbose ? LogLevel::kVerbose : flags.log_quiet ? LogLevel::kWarning : LogLevel::kInfo);
+  server::ServerOptions options = flags.options;
+  options.control_mode =
+      flags.control_mode == "explicit" ? repository::ControlMode::kExplicit : repository::ControlMode::kNone;
+  options.build_from_onnx = build_for_server;
+  signal(SIGPIPE, SIG_IGN);
+  const sigset_t signals = block_stop_signals();
+  FW_ASSIGN_OR_RETURN(std::unique_ptr<server::Server> server, server::Server::start(options));
+  log(LogLevel::kInfo, "listening for HTTP on {}:{}", options.http_address, server->http_port());
+  if (options.allow_metrics) {
+    log(LogLevel::kInfo, "metrics at http://{}:{}/metrics",
+        options.metrics_address.empty() ? options.http_address : options.metrics_address, server->metrics_port());
+  }
+  // Loading may take long, and a signal must end it: the wait is on a thread of its own, which sends the signal if it
+  // fails.
+  Status loaded;
+  const pid_t process = getpid();
+  std::thread loader([&] {
+    loaded = server->wait_until_loaded();
+    if (loaded.is_ok()) {
+      log(LogLevel::kInfo, "all models are ready");
+    } else {
+      kill(process, SIGTERM);
+    }
+  });
+  int received = 0;
+  sigwait(&signals, &received);
+  log(LogLevel::kInfo, "stopping: answering what was accepted, for {} s at most", flags.exit_timeout_s);
+  const Status stopped = server->stop(int64_t{1000} * flags.exit_timeout_s);
+  loader.join();
+  FW_RETURN_IF_ERROR(stopped);
+  return received == SIGTERM || received == SIGINT ? loaded : Status::ok();
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Verb& chosen) {
+  auto flags = std::make_shared<ServeFlags>();
+  server::ServerOptions& options = flags->options;
+  CLI::App* verb = app.add_subcommand("serve", "Serve a model repository over HTTP (KServe v2, Triton's extensions)");
+  verb->add_option("--model-repository", options.model_repositories, "Folder of models; may be repeated")
+      ->required()
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  verb->add_option("--model-control-mode", flags->control_mode,
+                   "none: all models at start; explicit: those of --load-model, others by request")
+      ->check(CLI::IsMember({"none", "explicit"}))
+      ->capture_default_str();
+  verb->add_option("--load-model", options.load_models,
+                   "Explicit mode: a model to load at start; * for all; may be repeated")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  verb->add_option("--strict-readiness", options.strict_readiness, "Not ready while any model is not")
+      ->capture_default_str();
+  verb->add_option("--exit-on-error", options.exit_on_error, "End when a model does not load at start")
+      ->capture_default_str();
+  verb->add_flag("--disable-auto-complete-config{false}", options.auto_complete_config, "Take config.pbtxt as it is");
+  verb->add_option("--model-load-thread-count", options.model_load_threads, "Models loaded at once")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  verb->add_option("--cache-dir", options.cache_folder,
+                   "Where engines built from ONNX are kept; default: beside each model")
+      ->type_name("DIR");
+  verb->add_option("--cores", options.cores, "Cores that models use together; 0: all that this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  verb->add_option("--http-address", options.http_address, "Where HTTP listens")->capture_default_str();
+  verb->add_option("--http-port", options.http_port, "0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  verb->add_flag("--reuse-http-port", options.reuse_http_port, "Several servers may share the port");
+  verb->add_option("--http-thread-count", options.http_threads, "0: one for every two cores, 8 at most")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  verb->add_option("--http-max-input-size", options.http_max_input_bytes, "Largest body in bytes")
+      ->capture_default_str();
+  verb->add_option("--allow-metrics", options.allow_metrics, "Serve /metrics")->capture_default_str();
+  verb->add_option("--metrics-address", options.metrics_address, "Default: as --http-address");
+  verb->add_option("--metrics-port", options.metrics_port, "0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  verb->add_option("--id", options.server_id, "The server's name in its metadata")->capture_default_str();
+  verb->add_option("--exit-timeout-secs", flags->exit_timeout_s, "How long requests may take when the server stops")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  verb->add_flag("--log-verbose", flags->log_verbose, "Log more");
+  verb->add_flag("--log-quiet", flags->log_quiet, "Log warnings and errors only");
+  verb->callback([flags, &chosen] { chosen = [flags] { return serve(*flags); }; });
+}
+
+}  // namespace flywheel::cli
