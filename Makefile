@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check asan tsan clean help
+.PHONY: all demo test check asan tsan fuzz clean help
 
 all:  ## build build/flywheel
 	@scripts/bootstrap
@@ -13,7 +13,7 @@ all:  ## build build/flywheel
 demo: all  ## compile the bundled model, serve it, send it real images and print what happened
 	@scripts/demo
 
-test:  ## build everything, run all tests (plain, sanitized, fuzzers briefly) and count them
+test:  ## build everything, run all tests (and some again with sanitizers) and count them
 	@JOBS=$(JOBS) scripts/test
 
 check:  ## format, room arrows, file lengths and the like; seconds. `scripts/check --tidy` adds clang-tidy
@@ -25,6 +25,9 @@ asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 
 tsan:  ## all tests under ThreadSanitizer
 	@JOBS=$(JOBS) scripts/test --preset tsan
+
+fuzz:  ## every fuzz target with libFuzzer for SECONDS (60); what they find is kept in build/fuzz
+	@JOBS=$(JOBS) scripts/fuzz $(or $(SECONDS),60)
 
 clean:  ## delete all that was built (ccache keeps its own)
 	rm -rf build demo-work
