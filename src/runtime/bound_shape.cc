@@ -118,7 +118,16 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
     operands.outputs = bound->pointers_.data() + first + step.inputs.size();
     operands.packed = step.packed_bytes > 0 ? engine.weights().data() + step.packed_offset : nullptr;
     operands.faults = &bound->faults_[s];
-    Result<std::unique_ptr<kernels::BoundKernel>> kernel = engine.tactic(s).bind(*problem, engine.machine(), workers);
+    const kernels::Tactic& tactic = engine.tactic(s);
+    if (tactic.packed_bytes != nullptr) {
+      FW_RETURN_IF_ERROR(tactic.accepts(*problem, engine.machine()).with_context(fmt::format("step '{}'", step.name)));
+      if (const uint64_t needed = tactic.packed_bytes(*problem); step.packed_bytes < needed) {
+        return failed(corrupt(
+            fmt::format("its packed weights have {} bytes, its kernel reads {}: the engine is damaged, rebuild it",
+                        step.packed_bytes, needed)));
+      }
+    }
+    Result<std::unique_ptr<kernels::BoundKernel>> kernel = tactic.bind(*problem, engine.machine(), workers);
     if (!kernel.is_ok()) return failed(kernel.status());
     bound->workspace_bytes_ = std::max(bound->workspace_bytes_, (*kernel)->workspace_bytes());
     bound->kernels_.push_back(std::move(*kernel));

@@ -206,8 +206,16 @@ Result<std::unique_ptr<BoundKernel>> bind(const Problem& problem, const Machine&
 }
 
 template <Isa kIsa>
+uint64_t packed_bytes(const Problem& problem) {
+  const Result<ConvParams> params = ConvParams::from(problem);
+  if (!params.is_ok()) return 0;
+  return static_cast<uint64_t>(params->kernel_h * params->kernel_w * padded_channels(params->groups, kIsa)) *
+         sizeof(float);
+}
+
+template <Isa kIsa>
 constexpr Tactic tactic(const char* name) {
-  return {name, Family::kConv, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>};
+  return {name, Family::kConv, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>, packed_bytes<kIsa>};
 }
 
 }  // namespace

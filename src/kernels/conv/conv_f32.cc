@@ -116,8 +116,15 @@ Result<std::unique_ptr<BoundKernel>> bind(const Problem& problem, const Machine&
 }
 
 template <Isa kIsa>
+uint64_t packed_bytes(const Problem& problem) {
+  const Result<ConvParams> params = ConvParams::from(problem);
+  if (!params.is_ok()) return 0;
+  return static_cast<uint64_t>(packed_floats(shape_of(problem, *params), kIsa).value_or(0)) * sizeof(float);
+}
+
+template <Isa kIsa>
 constexpr Tactic tactic(const char* name) {
-  return {name, Family::kConv, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>};
+  return {name, Family::kConv, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>, packed_bytes<kIsa>};
 }
 
 }  // namespace

@@ -345,8 +345,13 @@ Result<std::unique_ptr<BoundKernel>> bind(const Problem& problem, const Machine&
 }
 
 template <int M, Isa kIsa>
+uint64_t packed_bytes(const Problem& problem) {
+  return static_cast<uint64_t>(packed_floats<M>(problem, kIsa).value_or(0)) * sizeof(float);
+}
+
+template <int M, Isa kIsa>
 constexpr Tactic tactic(const char* name) {
-  return {name, Family::kConv, kIsa, accepts<M, kIsa>, pack<M, kIsa>, bind<M, kIsa>};
+  return {name, Family::kConv, kIsa, accepts<M, kIsa>, pack<M, kIsa>, bind<M, kIsa>, packed_bytes<M, kIsa>};
 }
 
 }  // namespace

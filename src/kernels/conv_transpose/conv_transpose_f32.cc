@@ -200,8 +200,15 @@ Result<std::unique_ptr<BoundKernel>> bind(const Problem& problem, const Machine&
 }
 
 template <Isa kIsa>
+uint64_t packed_bytes(const Problem& problem) {
+  const Result<ConvParams> params = conv_transpose_params(problem);
+  if (!params.is_ok()) return 0;
+  return static_cast<uint64_t>(packed_floats(phases_of(problem, *params), kIsa).value_or(0)) * sizeof(float);
+}
+
+template <Isa kIsa>
 constexpr Tactic tactic(const char* name) {
-  return {name, Family::kConvTranspose, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>};
+  return {name, Family::kConvTranspose, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>, packed_bytes<kIsa>};
 }
 
 }  // namespace

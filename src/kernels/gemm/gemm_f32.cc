@@ -74,8 +74,16 @@ Result<std::unique_ptr<BoundKernel>> bind(const Problem& problem, const Machine&
 }
 
 template <Isa kIsa>
+uint64_t packed_bytes(const Problem& problem) {
+  const Result<GemmParams> params = GemmParams::from(problem);
+  if (!params.is_ok()) return 0;
+  return static_cast<uint64_t>(ImplicitGemm::panels(shape_of(problem, *params), kIsa).size().value_or(0)) *
+         sizeof(float);
+}
+
+template <Isa kIsa>
 constexpr Tactic tactic(const char* name) {
-  return {name, Family::kGemm, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>};
+  return {name, Family::kGemm, kIsa, accepts<kIsa>, pack<kIsa>, bind<kIsa>, packed_bytes<kIsa>};
 }
 
 }  // namespace

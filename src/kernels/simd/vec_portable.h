@@ -27,6 +27,7 @@ inline constexpr bool kHasFma = false;
 
 using Float4 = float __attribute__((vector_size(16)));
 using Int4 = int32_t __attribute__((vector_size(16)));
+using UInt4 = uint32_t __attribute__((vector_size(16)));
 
 struct Vf {  // 4 floats
   Float4 v;
@@ -98,8 +99,13 @@ FW_INLINE Vi as_int(Vf a) { return {reinterpret_cast<Int4>(a.v)}; }
 FW_INLINE Vf as_float(Vi a) { return {reinterpret_cast<Float4>(a.v)}; }
 FW_INLINE Vi to_int(Vf a) { return {__builtin_convertvector(a.v, Int4)}; }
 FW_INLINE Vf to_float(Vi a) { return {__builtin_convertvector(a.v, Float4)}; }
-FW_INLINE Vi operator+(Vi a, Vi b) { return {a.v + b.v}; }
-FW_INLINE Vi operator-(Vi a, Vi b) { return {a.v - b.v}; }
+// Unsigned inside, since these wrap.
+FW_INLINE Vi operator+(Vi a, Vi b) {
+  return {reinterpret_cast<Int4>(reinterpret_cast<UInt4>(a.v) + reinterpret_cast<UInt4>(b.v))};
+}
+FW_INLINE Vi operator-(Vi a, Vi b) {
+  return {reinterpret_cast<Int4>(reinterpret_cast<UInt4>(a.v) - reinterpret_cast<UInt4>(b.v))};
+}
 FW_INLINE Vi operator&(Vi a, Vi b) { return {a.v & b.v}; }
 FW_INLINE Vi operator|(Vi a, Vi b) { return {a.v | b.v}; }
 FW_INLINE Vi operator^(Vi a, Vi b) { return {a.v ^ b.v}; }

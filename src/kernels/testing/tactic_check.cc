@@ -14,17 +14,24 @@
 
 namespace {
 std::atomic<int64_t> g_allocations{0};
+}  // namespace
 
+// Counts every allocation of the program, so that a launch that allocates is seen. Sanitizers bring their own
+// operators.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+namespace {
 void* counted_allocation(size_t size, size_t alignment) {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
   void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment + alignment);
-  if (!p) throw std::bad_alloc();
+  if (!p) std::abort();
   return p;
 }
 }  // namespace
 
-// Counts every allocation of the program, so that a launch that allocates is seen.
 void* operator new(size_t size) { return counted_allocation(size, alignof(std::max_align_t)); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return counted_allocation(size, alignof(std::max_align_t));
+}
 void* operator new(size_t size, std::align_val_t alignment) {
   return counted_allocation(size, static_cast<size_t>(alignment));
 }
@@ -32,6 +39,7 @@ void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+#endif
 
 namespace flywheel::kernels::check {
 namespace {
