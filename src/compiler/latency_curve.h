@@ -7,8 +7,9 @@
 
 namespace flywheel {
 
-// Fills plan.latency_curve for models whose inputs all begin with one and the same symbol: batch sizes 1, 2, 4 ... to the profile's
-// maximum, other extents at opt. Times come from the cache where it has them, and go there. Stops early when a batch takes long.
+// Fills plan.latency_curve for models whose inputs all begin with one and the same symbol: batch sizes 1, 2, 4 ... to
+// the profile's maximum, other extents at opt. Times come from the cache where it has them, and go there. Stops early
+// when a batch takes long.
 Status measure_latency_curve(lower::Assembled& assembled, int threads, uint64_t model_hash, tune::TimingCache& cache);
 
 }  // namespace flywheel

@@ -4,9 +4,9 @@
 //
 // Registers 0 .. n_inputs-1 hold the inputs; each instruction writes one further register (or overwrites one).
 // Every input broadcasts, NumPy-style, to the shape of the output. All registers have the one compute type; inputs are
-// converted to it when loaded and results converted from it when stored (float to integer truncates toward zero, to bool
-// is != 0). Comparisons and logic give 1 or 0.
-// In an epilogue input 0 is the accumulator of the contraction, input i the problem's operand `main operands + i - 1`.
+// converted to it when loaded and results converted from it when stored (float to integer truncates toward zero, to
+// bool is != 0). Comparisons and logic give 1 or 0. In an epilogue input 0 is the accumulator of the contraction, input
+// i the problem's operand `main operands + i - 1`.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,58 @@ namespace flywheel::kernels {
 // The numbers are stored in engine files: add at the end only.
 enum class Opcode : uint8_t {
   // binary: dst = a op b
-  kAdd = 0, kSub, kMul, kDiv, kMin, kMax, kPow, kMod, kFmod,
-  kEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kAnd, kOr, kXor, kPRelu,  // kPRelu: a < 0 ? a * b : a
+  kAdd = 0,
+  kSub,
+  kMul,
+  kDiv,
+  kMin,
+  kMax,
+  kPow,
+  kMod,
+  kFmod,
+  kEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kAnd,
+  kOr,
+  kXor,
+  kPRelu,  // kPRelu: a < 0 ? a * b : a
   // unary: dst = op(a), with immediates x and y
-  kCopy = 32, kNeg, kAbs, kSqrt, kReciprocal, kExp, kLog, kErf, kSin, kCos, kTanh, kSigmoid, kFloor, kCeil, kRound, kSign,
-  kNot, kIsNan, kIsInf,
-  kRelu, kClip,          // clip to [x, y]
-  kLeakyRelu, kElu,      // alpha = x
-  kHardSigmoid,          // max(0, min(1, x * a + y))
-  kHardSwish, kSilu, kGeluErf, kGeluTanh, kMish, kSoftplus, kSoftsign,
-  kAddImm, kMulImm,      // a + x, a * x
+  kCopy = 32,
+  kNeg,
+  kAbs,
+  kSqrt,
+  kReciprocal,
+  kExp,
+  kLog,
+  kErf,
+  kSin,
+  kCos,
+  kTanh,
+  kSigmoid,
+  kFloor,
+  kCeil,
+  kRound,
+  kSign,
+  kNot,
+  kIsNan,
+  kIsInf,
+  kRelu,
+  kClip,  // clip to [x, y]
+  kLeakyRelu,
+  kElu,          // alpha = x
+  kHardSigmoid,  // max(0, min(1, x * a + y))
+  kHardSwish,
+  kSilu,
+  kGeluErf,
+  kGeluTanh,
+  kMish,
+  kSoftplus,
+  kSoftsign,
+  kAddImm,
+  kMulImm,  // a + x, a * x
   // ternary: dst = a != 0 ? b : c
   kWhere = 96,
 };
@@ -56,7 +98,8 @@ struct Program {
 
   bool empty() const { return code.empty() && result == 0; }  // an identity epilogue
   bool operator==(const Program&) const = default;
-  // Every register read was written or is an input, all are < kMaxRegisters, opcodes known. Engine files are checked so.
+  // Every register read was written or is an input, all are < kMaxRegisters, opcodes known. Engine files are checked
+  // so.
   Status validate() const;
   // "r2 = add r0 r1; r2 = relu r2 -> r2"; parse() reads it back. A prefix "f64:" or "i64:" gives another compute type.
   std::string to_string() const;

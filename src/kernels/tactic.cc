@@ -9,20 +9,20 @@
 namespace flywheel::kernels {
 
 #define FW_TACTIC(symbol) extern const Tactic symbol;
+#include "kernels/arange/tactics.inc"
+#include "kernels/attention/tactics.inc"
 #include "kernels/conv/tactics.inc"
 #include "kernels/conv_transpose/tactics.inc"
-#include "kernels/gemm/tactics.inc"
-#include "kernels/matmul/tactics.inc"
-#include "kernels/attention/tactics.inc"
-#include "kernels/pool/tactics.inc"
-#include "kernels/pointwise/tactics.inc"
-#include "kernels/softmax/tactics.inc"
-#include "kernels/layer_norm/tactics.inc"
-#include "kernels/reduce/tactics.inc"
-#include "kernels/gather/tactics.inc"
 #include "kernels/copy/tactics.inc"
+#include "kernels/gather/tactics.inc"
+#include "kernels/gemm/tactics.inc"
+#include "kernels/layer_norm/tactics.inc"
+#include "kernels/matmul/tactics.inc"
+#include "kernels/pointwise/tactics.inc"
+#include "kernels/pool/tactics.inc"
+#include "kernels/reduce/tactics.inc"
 #include "kernels/resize/tactics.inc"
-#include "kernels/arange/tactics.inc"
+#include "kernels/softmax/tactics.inc"
 #undef FW_TACTIC
 
 std::span<const Tactic> tactics(Family family) {

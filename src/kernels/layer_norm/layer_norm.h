@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Family layer_norm: Y = (X - mean) / sqrt(var + epsilon) * scale + bias over the trailing dims from `axis`; with rms the
-// mean is not subtracted and var is the mean square.
-// Operands: inputs[0] X contiguous; inputs[1] scale, inputs[2] bias when there (both with the normalized extent);
-// outputs[0] Y like X. f32 (reference: also f64). ints: [axis, rms]; floats: [epsilon].
+// Family layer_norm: Y = (X - mean) / sqrt(var + epsilon) * scale + bias over the trailing dims from `axis`; with rms
+// the mean is not subtracted and var is the mean square. Operands: inputs[0] X contiguous; inputs[1] scale, inputs[2]
+// bias when there (both with the normalized extent); outputs[0] Y like X. f32 (reference: also f64). ints: [axis, rms];
+// floats: [epsilon].
 #pragma once
 
 #include "kernels/problem.h"

@@ -167,7 +167,7 @@ Result<std::unique_ptr<BoundKernel>> bind_reference(const Problem& problem, cons
 }  // namespace
 
 extern const Tactic pointwise_reference;
-constinit const Tactic pointwise_reference{"pointwise_reference", Family::kPointwise, Isa::kPortable, accepts_all,
-                                           nullptr,     bind_reference};
+constinit const Tactic pointwise_reference{
+    "pointwise_reference", Family::kPointwise, Isa::kPortable, accepts_all, nullptr, bind_reference};
 
 }  // namespace flywheel::kernels

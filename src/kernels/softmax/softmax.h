@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Family softmax: Y = exp(X - max) / sum along one axis; with log: X - max - log(sum).
-// Operands: inputs[0] X, outputs[0] Y, same dims, contiguous, f32 (reference: also f64). ints: [axis, log], 0 <= axis < rank.
+// Operands: inputs[0] X, outputs[0] Y, same dims, contiguous, f32 (reference: also f64). ints: [axis, log], 0 <= axis <
+// rank.
 #pragma once
 
 #include "kernels/problem.h"
