@@ -26,7 +26,7 @@ function(flywheel_test name)
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
   target_compile_definitions(${name} PRIVATE FLYWHEEL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
 endfunction()
 
 # flywheel_isa_sources(<target> <isa> a.cc ...): adds sources compiled with that ISA's flags, and no other file gets them.
