@@ -110,11 +110,15 @@ TEST(Scheduler, FullQueueRefusesButCountsOnlyWhatWillStay) {
 TEST(Scheduler, ExpiresWhileAllInstancesAreBusy) {
   Device device(false);
   Inbox inbox;
-  auto scheduler =
-      make_scheduler(batching_config("default_queue_policy { default_timeout_microseconds: 1000 }", 1), on(device));
+  auto scheduler = make_scheduler(batching_config("default_queue_policy { allow_timeout_override: true "
+                                                  "default_timeout_microseconds: 3600000000 }",
+                                                  1),
+                                  on(device));
   scheduler->enqueue(inbox.request("a"));
   device.wait_for_batches(1);
-  scheduler->enqueue(inbox.request("b"));
+  RequestPtr brief = inbox.request("b");
+  brief->timeout_us = 1000;  // of b alone: on a busy machine a, too, would wait longer than that
+  scheduler->enqueue(brief);
   EXPECT_EQ(inbox.answer("b").status.message(), "Request timeout expired");
   EXPECT_EQ(inbox.answer("b").reason, FailureReason::kRejected);
   device.open();
