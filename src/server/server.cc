@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kMaxHttpThreads = 8;
 constexpr int64_t kNsPerMs = 1'000'000;
+constexpr int64_t kAnswerTimeMs = 500;
 
 Status check_port(int port, std::string_view flag) {
   if (port >= 0 && port <= std::numeric_limits<uint16_t>::max()) return {};
@@ -108,7 +109,8 @@ Status Server::stop(int64_t timeout_ms) {
   // New requests are refused before models stop, so that only what was accepted is left for them.
   if (http_ != nullptr) http_->begin_drain();
   // A little less time for models than for connections, so that the answer "not in time" can still be sent.
-  std::thread models([this, timeout_ms] { repository_->stop(timeout_ms * kNsPerMs / 10 * 9); });
+  const int64_t grace_ms = timeout_ms - std::min(timeout_ms / 4, kAnswerTimeMs);
+  std::thread models([this, grace_ms] { repository_->stop(grace_ms * kNsPerMs); });
   Status status;
   if (http_ != nullptr)
     status = http_->stop(std::max<int64_t>(0, (deadline_ns - schedule::monotonic_now_ns()) / kNsPerMs));

@@ -150,7 +150,7 @@ TEST_F(LoadTest, StopGivesUpOnAModelThatHangs) {
   http::Client stuck = connect();
   ASSERT_TRUE(stuck.send(http::format_request("POST", "/v2/models/m/infer", {}, kRequest)).is_ok());
   ASSERT_TRUE(device_->wait_for_runs(1));
-  (void)server_->stop(300);
+  (void)server_->stop(1200);
   auto answer = stuck.receive();
   ASSERT_TRUE(answer.is_ok()) << answer.status().to_string();
   EXPECT_EQ(answer->status, 503);

@@ -43,7 +43,8 @@ Result<ServedModelPtr> ModelTable::find(std::string_view name, int64_t version) 
 
 std::vector<ServedModelPtr> ModelTable::ready_models() const {
   std::vector<ServedModelPtr> found;
-  for (const auto& [name, model] : *snapshot()) {
+  const std::shared_ptr<const Models> models = snapshot();
+  for (const auto& [name, model] : *models) {
     for (const auto& [version, entry] : model.versions) {
       if (entry.state == ModelState::kReady) found.push_back(entry.model);
     }
@@ -64,7 +65,8 @@ std::vector<int64_t> ModelTable::ready_versions(std::string_view name) const {
 
 std::vector<IndexRow> ModelTable::index(bool ready_only) const {
   std::vector<IndexRow> rows;
-  for (const auto& [name, model] : *snapshot()) {
+  const std::shared_ptr<const Models> models = snapshot();
+  for (const auto& [name, model] : *models) {
     if (model.versions.empty() && !ready_only) {
       rows.push_back(
           {name, -1, model.failure.empty() ? ModelState::kUnknown : ModelState::kUnavailable, model.failure});
@@ -77,7 +79,8 @@ std::vector<IndexRow> ModelTable::index(bool ready_only) const {
 }
 
 bool ModelTable::all_ready() const {
-  for (const auto& [name, model] : *snapshot()) {
+  const std::shared_ptr<const Models> models = snapshot();
+  for (const auto& [name, model] : *models) {
     if (!model.failure.empty()) return false;
     for (const auto& [version, entry] : model.versions) {
       if (entry.state != ModelState::kReady && entry.reason != kUnloadedReason) return false;
