@@ -60,6 +60,32 @@ std::vector<T> values(const flatbuffers::Vector<T>* vector) {
   return vector == nullptr ? std::vector<T>() : std::vector<T>(vector->begin(), vector->end());
 }
 
+// The verifier looks at the alignment of a vector's length, not of its elements, which are read in place.
+template <class Vector>
+bool is_aligned(const Vector* vector) {
+  return vector == nullptr || vector->size() == 0 || reinterpret_cast<uintptr_t>(vector->Data()) % 8 == 0;
+}
+
+bool is_aligned(const fb::Plan& plan) {
+  bool good = is_aligned(plan.latency_curve());
+  auto check_io = [&](const flatbuffers::Vector<Offset<fb::IoTensor>>* list) {
+    if (list == nullptr) return;
+    for (const fb::IoTensor* io : *list)
+      good = good && is_aligned(io->min()) && is_aligned(io->opt()) && is_aligned(io->max());
+  };
+  check_io(plan.inputs());
+  check_io(plan.outputs());
+  if (plan.exprs() != nullptr) {
+    for (const fb::Expr* expr : *plan.exprs()) good = good && is_aligned(expr->code());
+  }
+  if (plan.steps() != nullptr) {
+    for (const fb::Step* step : *plan.steps()) {
+      good = good && is_aligned(step->floats()) && (step->program() == nullptr || is_aligned(step->program()->code()));
+    }
+  }
+  return good;
+}
+
 std::string text(const flatbuffers::String* string) { return string == nullptr ? std::string() : string->str(); }
 
 std::vector<std::string> texts(const flatbuffers::Vector<Offset<flatbuffers::String>>* vector) {
@@ -165,6 +191,7 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
   if (bytes.size() < 8 || !fb::VerifyPlanBuffer(verifier))
     return corrupt("the engine's table is damaged: rebuild the engine");
   const fb::Plan* from = fb::GetPlan(bytes.data());
+  if (!is_aligned(*from)) return corrupt("the engine's table is damaged: rebuild the engine");
   Plan plan;
   plan.name = text(from->name());
   if (from->symbols() != nullptr) {
