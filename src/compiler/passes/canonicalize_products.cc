@@ -34,7 +34,12 @@ bool is_plain(const Node& gemm) {
 
 // alpha * A' B' + beta * C in steps.
 Result<bool> split_gemm(Graph& graph, Node* node) {
-  if (is_plain(*node) || node->attributes.contains("program")) return false;
+  if (node->attributes.contains("program")) return false;
+  if (is_plain(*node)) {  // nothing to do, so nothing to say
+    const size_t before = node->attributes.size();
+    for (std::string_view name : {"alpha", "beta", "transA"}) node->attributes.erase(std::string(name));
+    return node->attributes.size() != before;
+  }
   const double alpha = node->float_or("alpha", 1), beta = node->float_or("beta", 1);
   const bool trans_b = node->int_or("transB", 0) != 0;
   FW_ASSIGN_OR_RETURN(Value * a, swapped(graph, node, node->input(0), node->int_or("transA", 0) != 0));

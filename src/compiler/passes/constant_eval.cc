@@ -20,15 +20,22 @@ using ir::Node;
 
 constexpr double kExactIntegers = 9007199254740992.0;  // 2^53
 
+// Uninitialized; weights are large, so they are written once.
+std::shared_ptr<std::byte> allocate(size_t bytes) {
+  constexpr std::align_val_t kAlignment{64};
+  return {static_cast<std::byte*>(::operator new(bytes + 1, kAlignment)),
+          [](std::byte* p) { ::operator delete(p, kAlignment); }};
+}
+
 // Elements of `x` at offset + sum of index * stride, strides in elements.
 ConstTensor strided(const ConstTensor& x, const Dims& dims, const Dims& strides, int64_t offset) {
   const size_t size = dtype_size(x.dtype);
   const auto count = static_cast<size_t>(element_count(dims));
-  std::vector<std::byte> bytes(count * size);
+  std::shared_ptr<std::byte> bytes = allocate(count * size);
   std::vector<int64_t> index(dims.size(), 0);
   int64_t at = offset;
   for (size_t i = 0; i < count; ++i) {
-    std::memcpy(bytes.data() + i * size, x.data.get() + static_cast<size_t>(at) * size, size);
+    std::memcpy(bytes.get() + i * size, x.data.get() + static_cast<size_t>(at) * size, size);
     for (size_t d = dims.size(); d-- > 0;) {
       at += strides[d];
       if (++index[d] < dims[d]) break;
@@ -36,7 +43,7 @@ ConstTensor strided(const ConstTensor& x, const Dims& dims, const Dims& strides,
       index[d] = 0;
     }
   }
-  return ConstTensor::from<std::byte>(x.dtype, dims, bytes);
+  return {x.dtype, dims, std::move(bytes)};
 }
 
 Dims broadcast_strides(const Dims& from, const Dims& to) {
@@ -211,8 +218,8 @@ ConstTensor concatenated(std::span<const ConstTensor> parts, size_t axis) {
   for (const ConstTensor& part : parts) dims[axis] += part.dims[axis];
   int64_t outer = 1;
   for (size_t i = 0; i < axis; ++i) outer *= dims[i];
-  std::vector<std::byte> bytes(static_cast<size_t>(element_count(dims)) * dtype_size(parts[0].dtype));
-  std::byte* out = bytes.data();
+  std::shared_ptr<std::byte> bytes = allocate(static_cast<size_t>(element_count(dims)) * dtype_size(parts[0].dtype));
+  std::byte* out = bytes.get();
   for (int64_t o = 0; o < outer; ++o) {
     for (const ConstTensor& part : parts) {
       const size_t run = part.size_bytes() / static_cast<size_t>(outer);
@@ -220,14 +227,15 @@ ConstTensor concatenated(std::span<const ConstTensor> parts, size_t axis) {
       out += run;
     }
   }
-  return ConstTensor::from<std::byte>(parts[0].dtype, dims, bytes);
+  return {parts[0].dtype, dims, std::move(bytes)};
 }
 
 ConstTensor mapped(const ConstTensor& x, const std::function<float(float, int64_t)>& f) {
   std::span<const float> in = x.as<float>();
-  std::vector<float> out(in.size());
+  std::shared_ptr<std::byte> bytes = allocate(in.size_bytes());
+  auto* out = reinterpret_cast<float*>(bytes.get());
   for (size_t i = 0; i < in.size(); ++i) out[i] = f(in[i], static_cast<int64_t>(i));
-  return ConstTensor::from<float>(DType::kFloat32, x.dims, std::span<const float>(out));
+  return {DType::kFloat32, x.dims, std::move(bytes)};
 }
 
 Result<std::vector<ConstTensor>> evaluate_simple(const Node& node) {

@@ -103,7 +103,8 @@ std::string name_of(const Node& node) { return node.output() ? node.output()->na
 // Says why the elementwise users of the group's result stayed outside.
 void remark_outside(const PassContext& context, const Node& root, const Value& result, const std::string& reason) {
   for (const Value::Use& use : result.uses()) {
-    if (!is_elementwise(*use.node)) continue;
+    // A larger result is broadcast from this one: nobody expects it in here.
+    if (!is_elementwise(*use.node) || use.node->output()->shape != result.shape) continue;
     std::string why = reason;
     if (result.is_graph_output()) {
       why = fmt::format("%{} is an output of the graph", result.name);

@@ -20,6 +20,8 @@ extern const Pass kFuseLayerNorm;
 extern const Pass kFuseGelu;
 extern const Pass kFuseAttention;
 extern const Pass kMergeSiblingGemms;
+extern const Pass kMergeSiblingGathers;
+extern const Pass kAbsorbTransposes;
 extern const Pass kSimplifyMoves;
 extern const Pass kToNhwc;
 extern const Pass kFuseEpilogue;

@@ -54,8 +54,8 @@ INSTANTIATE_TEST_SUITE_P(All, PassTest,
                          testing::Values("remove_dead", "remove_identity", "fold_shapes", "fold_constants",
                                          "common_subexpressions", "decompose", "canonicalize", "canonicalize_products",
                                          "simplify_masks", "simplify_moves", "fold_batch_norm", "fuse_layer_norm",
-                                         "fuse_gelu", "fuse_attention", "merge_sibling_gemms", "to_nhwc",
-                                         "fuse_epilogue", "fuse_pointwise"),
+                                         "fuse_gelu", "fuse_attention", "merge_sibling_gemms", "merge_sibling_gathers",
+                                         "absorb_transposes", "to_nhwc", "fuse_epilogue", "fuse_pointwise"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Passes, EveryPassOfThePipelineHasTestdata) {
@@ -99,15 +99,15 @@ TEST(Passes, EpilogueSaysWhatKeptAnOperatorOut) {
               testing::ElementsAre("fuse_epilogue: r: Relu 'r' not fused into Gemm 'p': %p is an output of the graph"));
   EXPECT_THAT(
       remarks_of("fuse_epilogue", R"(graph @g {
-    input %x: f32[1, 2]
-    input %wide: f32[3, 2]
+    input %x: f32[n, 2]
+    input %mask: bool[n, 2]
     const %w: f32[2, 2] = [1, 2, 3, 4]
     %p = Gemm(%x, %w) {transB: 0}
-    %r = Add(%p, %wide)
+    %r = Where(%mask, %p, %x)
     output %r as "r"
   })"),
-      testing::ElementsAre("fuse_epilogue: r: Add 'r' not fused into Gemm 'p': Add 'r' cannot join: its shape [3, 2] "
-                           "differs from [1, 2]"));
+      testing::ElementsAre("fuse_epilogue: r: Where 'r' not fused into Gemm 'p': Where 'r' cannot join: operand "
+                           "%mask is bool, epilogues read f32"));
 }
 
 TEST(Passes, AttentionSaysWhatKeptASoftmaxOut) {

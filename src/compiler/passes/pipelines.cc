@@ -31,6 +31,7 @@ std::span<const Pass> cpu_pipeline() {
       kSimplifyMoves,
       kCanonicalizeProducts,
       // Patterns.
+      kMergeSiblingGathers,
       kFuseLayerNorm,
       kFuseGelu,
       kFuseAttention,
@@ -39,6 +40,8 @@ std::span<const Pass> cpu_pipeline() {
       kSimplifyMoves,
       // Layout: all that follows works on the order in which tensors are stored.
       kToNhwc,
+      kSimplifyMoves,
+      kAbsorbTransposes,
       kSimplifyMoves,
       kFoldConstants,
       kRemoveIdentity,
