@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <memory>
 #include <thread>
 
@@ -22,25 +23,22 @@ struct ServeFlags {
   bool log_verbose = false, log_quiet = false;
 };
 
-// Blocks the signals in every thread that is started afterwards, so that one thread can wait for them.
-sigset_t block_stop_signals() {
+// How the thread that loads tells the one that waits for signals: a signal that nobody else sends.
+constexpr int kLoadingFailed = SIGUSR1;
+
+sigset_t signal_set(std::initializer_list<int> numbers) {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  for (int number : numbers) sigaddset(&signals, number);
   return signals;
 }
 
 Status build_for_server(const std::string& onnx_path, const std::string& engine_path,
                         const std::function<bool()>& keep_going) {
-  log(LogLevel::kInfo, "building '{}'", onnx_path);
   BuildOptions build;
   build.progress = [&](std::string_view, int, int) { return keep_going == nullptr || keep_going(); };
   FW_ASSIGN_OR_RETURN(BuildReport report, build_engine(onnx_path, engine_path, build));
   for (const std::string& note : report.notes) log(LogLevel::kInfo, "{}", note);
-  log(LogLevel::kInfo, "built '{}' in {:.1f} s: {} ONNX nodes, {} steps", onnx_path, report.seconds, report.onnx_nodes,
-      report.steps);
   return Status::ok();
 }
 
@@ -51,15 +49,16 @@ Status serve(const ServeFlags& flags) {
       flags.control_mode == "explicit" ? repository::ControlMode::kExplicit : repository::ControlMode::kNone;
   options.build_from_onnx = build_for_server;
   signal(SIGPIPE, SIG_IGN);
-  const sigset_t signals = block_stop_signals();
+  // Blocked in every thread that is started from here on, so that this one can wait for them.
+  const sigset_t signals = signal_set({SIGINT, SIGTERM, kLoadingFailed});
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   FW_ASSIGN_OR_RETURN(std::unique_ptr<server::Server> server, server::Server::start(options));
   log(LogLevel::kInfo, "listening for HTTP on {}:{}", options.http_address, server->http_port());
   if (options.allow_metrics) {
     log(LogLevel::kInfo, "metrics at http://{}:{}/metrics",
         options.metrics_address.empty() ? options.http_address : options.metrics_address, server->metrics_port());
   }
-  // Loading may take long, and a signal must end it: the wait is on a thread of its own, which sends the signal if it
-  // fails.
+  // Loading may take long, and a signal must end it: so it is waited for on a thread of its own.
   Status loaded;
   const pid_t process = getpid();
   std::thread loader([&] {
@@ -67,16 +66,18 @@ Status serve(const ServeFlags& flags) {
     if (loaded.is_ok()) {
       log(LogLevel::kInfo, "all models are ready");
     } else {
-      kill(process, SIGTERM);
+      kill(process, kLoadingFailed);
     }
   });
   int received = 0;
   sigwait(&signals, &received);
+  // From now on a second Ctrl-C ends the process at once.
+  const sigset_t stop_signals = signal_set({SIGINT, SIGTERM});
+  pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
   log(LogLevel::kInfo, "stopping: answering what was accepted, for {} s at most", flags.exit_timeout_s);
   const Status stopped = server->stop(int64_t{1000} * flags.exit_timeout_s);
   loader.join();
-  FW_RETURN_IF_ERROR(stopped);
-  return received == SIGTERM || received == SIGINT ? loaded : Status::ok();
+  return received == kLoadingFailed ? loaded : stopped;
 }
 
 }  // namespace

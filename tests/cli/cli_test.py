@@ -3,15 +3,20 @@
 """Runs build/flywheel's verbs on the bundled model: results, printed figures, exit codes and messages.
 
 Called by CTest with FLYWHEEL naming the program, or by hand: `FLYWHEEL=build/flywheel tests/cli/cli_test.py [CASE...]`. Needs Python's
-standard library alone. `flywheel serve` is tested in src/server, over sockets.
+standard library alone. What the server does is tested in src/server; here are its command line, its start and its end.
 """
 import json
 import os
 import re
+import shutil
+import signal
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
+import urllib.error
+import urllib.request
 import zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -247,6 +252,107 @@ class VerifyTest(FlywheelTest):
         self.assert_fails(1, "was not built from", "verify", self.engine, "--model", other)
 
 
+class Serving:
+    """A `flywheel serve` process on ports that the system chose; its log is kept."""
+
+    def __init__(self, *arguments):
+        command = [FLYWHEEL, "serve", "--http-address", "127.0.0.1", "--http-port", "0", "--metrics-port", "0", *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.log = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+    def wait_for(self, pattern):
+        """Reads the log until a line matches."""
+        for line in self.process.stderr:
+            self.log += line
+            found = re.search(pattern, line)
+            if found:
+                return found
+        raise AssertionError(f"the log ended without '{pattern}':\n{self.log}")
+
+    def end(self, number):
+        """Sends the signal; the exit code."""
+        self.process.send_signal(number)
+        self.log += self.process.stderr.read()
+        return self.process.wait(timeout=60)
+
+
+class ServeTest(FlywheelTest):
+    def repository(self, name, file, data_from):
+        folder = self.path(name)
+        os.makedirs(os.path.join(folder, "fashion_mnist/1"))
+        shutil.copy(data_from, os.path.join(folder, "fashion_mnist/1", file))
+        return folder
+
+    def get(self, url, body=None):
+        try:
+            with urllib.request.urlopen(url, data=body, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def test_serves_until_it_is_told_to_stop(self):
+        image = list(read_floats(INPUTS, "image")[1][:784])
+        want = read_floats(OUTPUTS, "logits")[1][:10]
+        with Serving("--model-repository", self.repository("engines", "model.engine", self.engine)) as serving:
+            port = serving.wait_for(r"listening for HTTP on 127.0.0.1:(\d+)").group(1)
+            metrics = serving.wait_for(r"metrics at (\S+)").group(1)
+            serving.wait_for("all models are ready")
+            server = f"http://127.0.0.1:{port}/v2"
+            self.assertEqual(self.get(server + "/health/ready")[0], 200)
+            request = {"inputs": [{"name": "image", "shape": [1, 1, 28, 28], "datatype": "FP32", "data": image}]}
+            status, body = self.get(server + "/models/fashion_mnist/infer", json.dumps(request).encode())
+            self.assertEqual(status, 200, body)
+            output = json.loads(body)["outputs"][0]
+            self.assertEqual((output["name"], output["shape"]), ("logits", [1, 10]))
+            for a, b in zip(output["data"], want):
+                self.assertAlmostEqual(a, b, delta=1e-3)
+            self.assertRegex(self.get(metrics)[1], r'nv_inference_request_success{model="fashion_mnist",version="1"} 1\n')
+            self.assertEqual(serving.end(signal.SIGTERM), 0, serving.log)
+            self.assertIn("stopping", serving.log)
+
+    def test_builds_from_onnx_once(self):
+        repository, cache = self.repository("onnx", "model.onnx", MODEL), self.path("cache")
+        for built in (True, False):
+            with Serving("--model-repository", repository, "--cache-dir", cache, "--allow-metrics", "false") as serving:
+                serving.wait_for("all models are ready")
+                self.assertEqual("building" in serving.log, built, serving.log)
+                self.assertEqual(serving.end(signal.SIGINT), 0, serving.log)
+
+    def test_stops_while_it_loads(self):
+        with Serving("--model-repository", self.repository("slow", "model.onnx", MODEL), "--cache-dir", self.path("slow-cache")) as serving:
+            serving.wait_for("building")
+            start = time.monotonic()
+            self.assertEqual(serving.end(signal.SIGTERM), 0, serving.log)
+            self.assertLess(time.monotonic() - start, 30)
+
+    def test_a_model_that_does_not_load(self):
+        broken = self.repository("broken", "model.engine", INPUTS)
+        done = self.flywheel("serve", "--model-repository", broken, "--http-port", "0", "--metrics-port", "0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("fashion_mnist", done.stderr)
+        self.assertIn("not a Flywheel engine", done.stderr)
+        with Serving("--model-repository", broken, "--exit-on-error", "false") as serving:
+            port = serving.wait_for(r"listening for HTTP on 127.0.0.1:(\d+)").group(1)
+            serving.wait_for("serving without")
+            self.assertEqual(self.get(f"http://127.0.0.1:{port}/v2/health/live")[0], 200)
+            self.assertNotEqual(self.get(f"http://127.0.0.1:{port}/v2/health/ready")[0], 200)
+            self.assertEqual(serving.end(signal.SIGTERM), 0, serving.log)
+
+    def test_refusals(self):
+        self.assert_fails(2, "--model-repository", "serve")
+        self.assert_fails(2, "--model-control-mode", "serve", "--model-repository", ".", "--model-control-mode", "poll")
+        self.assert_fails(2, "--http-port", "serve", "--model-repository", ".", "--http-port", "70000")
+        self.assert_fails(1, "/nowhere", "serve", "--model-repository", "/nowhere", "--http-port", "0", "--metrics-port", "0")
+
+
 class UsageTest(FlywheelTest):
     def test_wrong_command_lines(self):
         self.assert_fails(2, "subcommand is required")
@@ -258,7 +364,7 @@ class UsageTest(FlywheelTest):
 
     def test_help_and_version(self):
         text = self.run_checked("--help")
-        for verb in ("build", "run", "bench", "inspect", "verify"):
+        for verb in ("build", "run", "bench", "inspect", "verify", "serve"):
             self.assertIn(verb, text)
             self.assertIn("--help", self.run_checked(verb, "--help"))
         self.assertRegex(self.run_checked("--version"), r"^flywheel \d+\.\d+\.\d+")
