@@ -194,11 +194,22 @@ class PaddedCopy final : public BoundKernel {
   std::vector<Segment> segments_;
 };
 
-Status accepts(const Problem& problem, const Machine&) { return check_copy(problem); }
+// The tables of a padded copy hold an entry for each index of each dim.
+constexpr int64_t kLongestPaddedDim = int64_t{1} << 24;
+
+Status accepts(const Problem& problem, const Machine&) {
+  FW_RETURN_IF_ERROR(check_copy(problem));
+  for (int64_t extent : problem.outputs[0].dims) {
+    if (!problem.ints.empty() && extent > kLongestPaddedDim) {
+      return unsupported(fmt::format("padded dim of {}; the longest is {}", extent, kLongestPaddedDim));
+    }
+  }
+  return Status::ok();
+}
 
 template <Isa kIsa>
-Result<std::unique_ptr<BoundKernel>> bind(const Problem& problem, const Machine&, int workers) {
-  FW_RETURN_IF_ERROR(check_copy(problem));
+Result<std::unique_ptr<BoundKernel>> bind(const Problem& problem, const Machine& machine, int workers) {
+  FW_RETURN_IF_ERROR(accepts(problem, machine));
   if (!problem.ints.empty()) return std::unique_ptr<BoundKernel>(std::make_unique<PaddedCopy>(problem));
   TransposeFn transpose = portable::transpose;
 #if defined(__x86_64__)

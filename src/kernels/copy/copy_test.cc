@@ -156,6 +156,16 @@ TEST(Copy, ShapesOfModels) {
   }
 }
 
+TEST(Copy, HugePaddedDimsTakeNoMemory) {
+  const int64_t huge = int64_t{1} << 40;
+  const Problem problem = copy(dense(DType::kUInt8, {huge}), dense(DType::kUInt8, {huge + 1}), {0, 0, 1, 0});
+  const Machine machine = detect_machine().value();
+  for (const Tactic& tactic : tactics(Family::kCopy)) {
+    EXPECT_EQ(tactic.bind(problem, machine, 1).is_ok(), std::string_view(tactic.name) == "copy_reference")
+        << tactic.name;
+  }
+}
+
 TEST(Copy, RefusesInvalidProblems) {
   expect_invalid(copy(dense(DType::kFloat32, {2}), dense(DType::kFloat32, {3})));
   expect_invalid(copy(dense(DType::kFloat32, {2}), dense(DType::kInt32, {2})));
