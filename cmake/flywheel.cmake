@@ -34,6 +34,9 @@ function(flywheel_isa_sources target isa)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT isa STREQUAL "portable")
     return()
   endif()
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # some of these are GCC's alone
+    target_compile_options(${target} PRIVATE -Wno-unknown-warning-option)
+  endif()
   set(flags_portable "")
   set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
   # GCC 12 takes the undefined operand inside its own AVX-512 intrinsics for a mistake of their callers.

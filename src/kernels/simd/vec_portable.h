@@ -189,12 +189,12 @@ FW_INLINE float max_lanes(Vf a) {
 FW_INLINE void transpose_block(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
   const Float4 a = load(in).v, b = load(in + in_stride).v, c = load(in + 2 * in_stride).v,
                d = load(in + 3 * in_stride).v;
-  const Float4 ab_low = __builtin_shuffle(a, b, Int4{0, 4, 1, 5}), ab_high = __builtin_shuffle(a, b, Int4{2, 6, 3, 7});
-  const Float4 cd_low = __builtin_shuffle(c, d, Int4{0, 4, 1, 5}), cd_high = __builtin_shuffle(c, d, Int4{2, 6, 3, 7});
-  store(out, {__builtin_shuffle(ab_low, cd_low, Int4{0, 1, 4, 5})});
-  store(out + out_stride, {__builtin_shuffle(ab_low, cd_low, Int4{2, 3, 6, 7})});
-  store(out + 2 * out_stride, {__builtin_shuffle(ab_high, cd_high, Int4{0, 1, 4, 5})});
-  store(out + 3 * out_stride, {__builtin_shuffle(ab_high, cd_high, Int4{2, 3, 6, 7})});
+  const Float4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Float4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  store(out, {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5)});
+  store(out + out_stride, {__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7)});
+  store(out + 2 * out_stride, {__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5)});
+  store(out + 3 * out_stride, {__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)});
 }
 
 }  // namespace flywheel::kernels::portable
