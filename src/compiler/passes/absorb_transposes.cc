@@ -63,7 +63,7 @@ Result<bool> behind_gather(Graph& graph, Node* gather) {
   std::vector<Node*> path;
   for (Node* node = data->producer(); node && (node->op() == "Reshape" || node->op() == "Transpose");
        node = node->input(0)->producer()) {
-    if (!node->output()->single_user()) break;
+    if (!node->output()->single_user() || path.size() == 8) break;
     path.push_back(node);
   }
   const bool moves = std::any_of(path.begin(), path.end(), [](const Node* node) { return node->op() == "Transpose"; });

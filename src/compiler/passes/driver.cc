@@ -70,6 +70,8 @@ Result<std::vector<PassTime>> run_passes(ir::Graph& graph, std::span<const Pass>
     const std::string where = fmt::format("pass {}", pass.name);
     if (!changed.is_ok()) return changed.status().with_context(where);
     times.push_back({std::string(pass.name), elapsed.count(), changed.value()});
+    const bool is_last = &pass == &pipeline.back();
+    if (!changed.value() && !is_last) continue;
     if (Status valid = ir::verify(graph); !valid.is_ok()) return valid.with_context(fmt::format("after {}", where));
     if (changed.value() && !options.dump_dir.empty())
       FW_RETURN_IF_ERROR(dump(graph, options.dump_dir, number, pass.name));

@@ -15,15 +15,17 @@ using ir::Graph;
 using ir::Node;
 using ir::Value;
 
+bool is_part(const Value* value) { return value && (value->is_constant() || made_by(value, "Range")); }
+
 // Already in the form that this pass gives.
 bool is_materialised(const Value& value) {
-  if (value.is_constant()) return true;
-  const Node* node = value.producer();
-  if (!node) return false;
-  if (node->op() == "Range") return true;
-  if (node->op() != "Reshape" && node->op() != "Concat" && node->op() != "Identity") return false;
-  return std::all_of(node->inputs().begin(), node->inputs().end(),
-                     [](const Value* input) { return input && is_materialised(*input); });
+  const Value* at = &value;
+  for (int depth = 0; depth < 3 && (made_by(at, "Reshape") || made_by(at, "Identity")); ++depth) {
+    at = at->producer()->input(0);
+  }
+  if (is_part(at)) return true;
+  const Node* concat = made_by(at, "Concat");
+  return concat && std::all_of(concat->inputs().begin(), concat->inputs().end(), is_part);
 }
 
 // What reads the value computes more than further known integers.

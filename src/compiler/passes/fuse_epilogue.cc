@@ -153,8 +153,8 @@ Group grow(const Node& root, Value* bias, const std::map<const Node*, size_t>& p
   return best;
 }
 
-Result<bool> fuse_one(Graph& graph, Node* root, const std::map<const Node*, size_t>& position,
-                      const PassContext& context) {
+// Keeps `position` right: the new node has that of the last one it replaces.
+Result<bool> fuse_one(Graph& graph, Node* root, std::map<const Node*, size_t>& position, const PassContext& context) {
   if (root->attributes.contains("program") || root->output()->dtype != DType::kFloat32) return false;
   const bool is_conv = root->op() == "Conv" || root->op() == "ConvTranspose";
   if (is_conv && root->string_or("layout", "NCHW") != "NHWC") return false;  // a bias lies along the last dim
@@ -178,6 +178,9 @@ Result<bool> fuse_one(Graph& graph, Node* root, const std::map<const Node*, size
   FW_ASSIGN_OR_RETURN(
       Node * fused, ops::add(graph, root->op(), std::move(inputs), std::move(attributes), last, 1, std::move(sources)));
   for (const Node* node : group.nodes) add_sources(*fused, node->sources);
+  position[fused] = position.at(last);
+  position.erase(root);
+  for (const Node* node : group.nodes) position.erase(node);
   FW_RETURN_IF_ERROR(replace_node(graph, last, fused->output()));
   for (size_t i = group.nodes.size(); i-- > 0;) {
     if (group.nodes[i] != last) graph.erase(group.nodes[i]);
@@ -197,12 +200,7 @@ Result<bool> run(Graph& graph, const PassContext& context) {
     Node* node = nodes[i];
     if (!position.contains(node) || !takes_epilogue(*node)) continue;
     FW_ASSIGN_OR_RETURN(bool fused, fuse_one(graph, node, position, context));
-    if (!fused) continue;
-    changed = true;
-    // What was erased or added stands at or after `i`, so the walk goes on undisturbed.
-    nodes = node_list(graph);
-    position.clear();
-    for (size_t k = 0; k < nodes.size(); ++k) position[nodes[k]] = k;
+    changed |= fused;
   }
   return changed;
 }

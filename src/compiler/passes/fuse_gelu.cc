@@ -19,6 +19,8 @@ using ir::Value;
 
 bool near(double a, double b) { return std::abs(a - b) <= 1e-4 * std::abs(b); }
 
+constexpr int kMostFactors = 4;  // of one product, in a row
+
 // What a product multiplies, flattened: numbers into one factor, the rest in order. Inner products must be used here
 // alone.
 struct Factors {
@@ -27,16 +29,16 @@ struct Factors {
   std::vector<const Node*> nodes;
 };
 
-void collect(Value* value, const Node& user, Factors& factors) {
+void collect(Value* value, const Node& user, Factors& factors, int depth = 0) {
   Node* node = value->producer();
-  const bool inner = node && (used_only_by(*value, user) || &user == node) && factors.nodes.size() < 8;
+  const bool inner = node && (used_only_by(*value, user) || &user == node) && depth < kMostFactors;
   if (inner && node->op() == "Mul" && node->output()->shape == value->shape) {
     for (size_t i : {size_t{0}, size_t{1}}) {
       Value* operand = node->input(i);
       if (std::optional<double> c = scalar_constant(operand)) {
         factors.number *= *c;
       } else {
-        collect(operand, *node, factors);
+        collect(operand, *node, factors, depth + 1);
       }
     }
     factors.nodes.push_back(node);
@@ -45,7 +47,7 @@ void collect(Value* value, const Node& user, Factors& factors) {
   if (inner && node->op() == "Div") {
     if (std::optional<WithScalar> quotient = match_scalar(value, "Div")) {
       factors.number /= quotient->c;
-      collect(quotient->x, *node, factors);
+      collect(quotient->x, *node, factors, depth + 1);
       factors.nodes.push_back(node);
       return;
     }

@@ -33,14 +33,13 @@ std::optional<SymShape> broadcast_shape(const std::vector<Value*>& operands) {
 
 // Integers that cannot be negative: a Range that starts at 0 or above and ascends, however it was reshaped.
 bool is_nonnegative(const Value* value) {
+  if (is_float(value->dtype)) return false;
+  constexpr std::string_view kMoves[] = {"Reshape", "Unsqueeze", "Squeeze", "Expand", "Transpose", "Identity"};
   const Node* node = value->producer();
-  if (!node || is_float(value->dtype)) return false;
-  const std::string& op = node->op();
-  if (op == "Reshape" || op == "Unsqueeze" || op == "Squeeze" || op == "Expand" || op == "Transpose" ||
-      op == "Identity") {
-    return is_nonnegative(node->input(0));
+  while (node && std::find(std::begin(kMoves), std::end(kMoves), node->op()) != std::end(kMoves)) {
+    node = node->input(0)->producer();
   }
-  if (op != "Range") return false;
+  if (!node || node->op() != "Range") return false;
   auto not_negative = [&](std::string_view name, int64_t fallback) {
     std::optional<SymShape> dims = dims_attribute(*node, name);
     if (!dims) return node->int_or(name, fallback) >= 0;

@@ -14,6 +14,7 @@ using ir::Graph;
 using ir::Node;
 using ir::Value;
 
+constexpr size_t kLongest = 12;       // part of a chain that is looked at; what it becomes is looked at again
 constexpr int kTransposeWeight = 16;  // a Reshape is mostly a view
 
 bool is_move(const Node* node) { return node && (node->op() == "Reshape" || node->op() == "Transpose"); }
@@ -22,7 +23,9 @@ int weight(const Node& node) { return node.op() == "Transpose" ? kTransposeWeigh
 Result<bool> shorten(Graph& graph, Node* end) {
   // path: from the end back to the base. What only this chain uses goes away with it.
   std::vector<Node*> path;
-  for (Node* node = end; is_move(node); node = node->input(0)->producer()) path.push_back(node);
+  for (Node* node = end; is_move(node) && path.size() < kLongest; node = node->input(0)->producer()) {
+    path.push_back(node);
+  }
   const SymShape final = end->output()->shape;
   int best_gain = 0;
   Value* best_base = nullptr;
