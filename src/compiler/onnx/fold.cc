@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/ops/op.h"
+#include "compiler/ops/slice.h"
 #include "kernels/program_scalar.h"
 
 namespace flywheel::onnx_import {
@@ -170,6 +171,44 @@ std::optional<std::vector<double>> reduced(const ir::Node& node, const ir::Const
   return std::vector<double>{result};
 }
 
+// Element i of a result with `dims` is the operand's at offset + sum of its coordinates times `strides`.
+std::vector<double> picked(const ir::ConstTensor& operand, const Dims& dims, const Dims& strides, int64_t offset) {
+  std::vector<double> result(static_cast<size_t>(element_count(dims)));
+  for (size_t i = 0; i < result.size(); ++i) {
+    int64_t rest = static_cast<int64_t>(i), at = offset;
+    for (size_t k = dims.size(); k-- > 0;) {
+      at += rest % dims[k] * strides[k];
+      rest /= dims[k];
+    }
+    result[i] = operand.as_double(at);
+  }
+  return result;
+}
+
+std::optional<std::vector<double>> transposed(const ir::Node& node, const ir::ConstTensor& operand, const Dims& dims) {
+  const auto* perm = node.find<std::vector<int64_t>>("perm");
+  if (perm == nullptr || perm->size() != dims.size()) return std::nullopt;
+  const Dims from = contiguous_strides(operand.dims);
+  Dims strides;
+  for (int64_t axis : *perm) strides.push_back(from[axis]);
+  return picked(operand, dims, strides, 0);
+}
+
+std::optional<std::vector<double>> sliced(const ir::Node& node, const ir::ConstTensor& operand, const Dims& dims) {
+  const auto ranges = ops::slice_ranges(node);
+  if (!ranges.is_ok() || ranges.value().size() != dims.size()) return std::nullopt;
+  Dims strides = contiguous_strides(operand.dims);
+  int64_t offset = 0;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const auto start = ranges.value()[k].start.constant();
+    if (!start) return std::nullopt;
+    offset += *start * strides[k];
+    strides[k] *= ranges.value()[k].step;
+  }
+  if (element_count(dims) == 0) return std::vector<double>();
+  return picked(operand, dims, strides, offset);
+}
+
 std::optional<std::vector<double>> compute_node(const ir::Node& node, const std::vector<ir::ConstTensor>& operands,
                                                 const Dims& dims) {
   const std::string& op = node.op();
@@ -182,6 +221,8 @@ std::optional<std::vector<double>> compute_node(const ir::Node& node, const std:
   }
   if (op == "Concat") return concatenated(node, operands);
   if (op == "Gather") return gathered(node, operands);
+  if (op == "Transpose") return transposed(node, operands[0], dims);
+  if (op == "Slice") return sliced(node, operands[0], dims);
   if (op == "ReduceMin" || op == "ReduceMax" || op == "ReduceProd" || op == "ReduceSum")
     return reduced(node, operands[0]);
   const ops::Op* definition = ops::find_op(op);
@@ -220,7 +261,13 @@ std::optional<ir::ConstTensor> Folder::compute(const ir::Value& value, int depth
     if (values && static_cast<int64_t>(values->size()) == *count) return make_int_tensor(value.dtype, *dims, *values);
   }
   const ir::Node* node = value.producer();
-  if (node == nullptr || node->outputs().size() != 1 || node->inputs().empty()) return std::nullopt;
+  if (node == nullptr || node->outputs().size() != 1) return std::nullopt;
+  if (node->op() == "ConstantOfShape") {
+    const auto* fill = node->find<ir::ConstTensor>("value");
+    const double number = fill == nullptr ? 0 : fill->as_double(0);
+    return make_tensor(value.dtype, *dims, std::vector<double>(static_cast<size_t>(*count), number));
+  }
+  if (node->inputs().empty()) return std::nullopt;
   std::vector<ir::ConstTensor> operands;
   for (const ir::Value* input : node->inputs()) {
     if (input == nullptr) return std::nullopt;

@@ -166,6 +166,24 @@ TEST(ImportShapes, ArithmeticInFloatingPointIsEvaluated) {
   EXPECT_EQ(output_type(*imported(model).graph), "f32 [n, 3, 16, 20]");
 }
 
+TEST(ImportShapes, PadsThatAreReversedByNodes) {
+  TestModel model;  // as exporters write pad(x, (1, 2)): pads from the last dim on, as [begin, end] pairs
+  model.input("x", {"n", "5"}).output("y");
+  model.ints("last", {2}, {1, 2}).ints("two", {1}, {2}).ints("pair", {2}, {-1, 2}).ints("flat", {1}, {-1});
+  model.ints("from", {1}, {-1}).ints("to", {1}, {INT64_MIN}).ints("axis", {1}, {0}).ints("back", {1}, {-1});
+  model.node("ConstantOfShape", {"two"}, {"fill"});
+  set(model.node("Cast", {"fill"}, {"zeros"}), "to", int64_t{kTypeInt64});
+  set(model.node("Concat", {"last", "zeros"}, {"all"}), "axis", 0);
+  model.node("Reshape", {"all", "pair"}, {"pairs"});
+  model.node("Slice", {"pairs", "from", "to", "axis", "back"}, {"reversed"});
+  set(model.node("Transpose", {"reversed"}, {"columns"}), "perm", Ints{1, 0});
+  model.node("Reshape", {"columns", "flat"}, {"pads"});
+  model.node("Pad", {"x", "pads"}, {"y"});
+  const auto result = imported(model);
+  EXPECT_EQ(list(only(*result.graph, "Pad"), "pads"), "[0, 1, 0, 2]");
+  EXPECT_EQ(output_type(*result.graph), "f32 [n, 8]");
+}
+
 TEST(ImportShapes, ShapeAndConstants) {
   EXPECT_EQ(Case("Shape", 13).type(), "i64 [4]");
   EXPECT_EQ(Case("Shape", 15).with("start", 1).with("end", -1).type(), "i64 [2]");
