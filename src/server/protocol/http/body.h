@@ -2,7 +2,8 @@
 // A request's body in one contiguous block. The connection allocates it once the head is known and receives straight
 // into it; the protocol above hands parts of it to the engine without copying, sharing its ownership. The tensors that
 // follow a JSON part of known length start at a 64-byte boundary. A few bytes past the end may be read (the JSON parser
-// does), and all bodies together stay under a budget.
+// does), and all bodies together stay under a budget, of which a body takes what has arrived of it: a client that only
+// announces a large body takes nothing from the others.
 // Thread safety: one owner at a time; the budget any thread; the shared bytes are read by any thread.
 #pragma once
 
@@ -37,25 +38,25 @@ class Body {
   Body(Body&&) = default;
   Body& operator=(Body&&) = default;
 
-  // Room for `capacity` bytes, whose byte `aligned_at` lies on a 64-byte boundary. False: beyond the budget or the
-  // system's memory.
+  // Room for `capacity` bytes, whose byte `aligned_at` lies on a 64-byte boundary. False: the system has no such room.
   bool reserve(size_t capacity, size_t aligned_at, const std::shared_ptr<BodyBudget>& budget);
-  // Grows geometrically. False as above.
+  // Grows geometrically. False: beyond the budget, or as above.
   bool append(std::string_view bytes);
 
   size_t size() const { return size_; }
   const std::byte* data() const { return data_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
-  // The unused room, for receiving into; commit() takes its first bytes as part of the body.
+  // The unused room, for receiving into; commit() takes its first bytes as part of the body. False: beyond the budget.
   std::span<std::byte> room() { return {data_ + size_, capacity_ - size_}; }
-  void commit(size_t count) { size_ += count; }
+  [[nodiscard]] bool commit(size_t count);
   const std::shared_ptr<BodyBudget>& budget() const { return budget_; }
   // Keeps the bytes alive.
   std::shared_ptr<const void> share() const { return block_; }
 
  private:
-  std::shared_ptr<void> block_;
+  struct Block;  // the memory, and what it has taken from the budget
+  std::shared_ptr<Block> block_;
   std::shared_ptr<BodyBudget> budget_;
   std::byte* data_ = nullptr;
   size_t size_ = 0;

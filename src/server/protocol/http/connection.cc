@@ -113,8 +113,11 @@ void Connection::read_socket() {
     const size_t in_scratch = static_cast<size_t>(got) - in_body;
     if (in_body > 0) {
       wants_continue_ = false;
-      incoming_->body_.commit(in_body);
-      if (in_body == room.size()) dispatch();
+      if (!incoming_->body_.commit(in_body)) {
+        answer_no_memory();
+      } else if (in_body == room.size()) {
+        dispatch();
+      }
     }
     if (pending_.capacity() > 4096) {
       pending_ = std::string();
@@ -185,10 +188,7 @@ void Connection::begin_request(std::string_view head) {
   }
   body_limit_ = plan.limit_bytes;
   read_period_bytes_ = 0;
-  if (!prepare_body(plan)) {
-    return answer_and_close(error_response(
-        503, "no memory for the request's body: the bodies of all requests in hand fill their budget; retry later"));
-  }
+  if (!prepare_body(plan)) return answer_no_memory();
   state_ = request.chunked ? State::kChunked : State::kBody;
   chunks_ = ChunkedDecoder();
   wants_continue_ = request.expects_continue;
@@ -205,8 +205,11 @@ std::string_view Connection::take_fixed_body(std::string_view bytes) {
   std::span<std::byte> room = incoming_->body_.room();
   const size_t count = std::min(room.size(), bytes.size());
   std::memcpy(room.data(), bytes.data(), count);
-  incoming_->body_.commit(count);
-  if (count == room.size()) dispatch();
+  if (!incoming_->body_.commit(count)) {
+    answer_no_memory();
+  } else if (count == room.size()) {
+    dispatch();
+  }
   return bytes.substr(count);
 }
 
@@ -225,8 +228,7 @@ std::string_view Connection::take_chunked_body(std::string_view bytes) {
   } else if (step.data.size() > body_limit_ - body.size()) {
     answer_and_close(context_.handler->body_too_large(incoming_->head_, body.size() + step.data.size()));
   } else if (!step.data.empty() && !body.append(step.data)) {
-    answer_and_close(error_response(
-        503, "no memory for the request's body: the bodies of all requests in hand fill their budget; retry later"));
+    answer_no_memory();
   } else if (step.done) {
     dispatch();
   }
@@ -242,7 +244,6 @@ void Connection::dispatch() {
   HttpCounters::add(context_.counters->requests);
   HttpCounters::add(context_.counters->in_flight);
   if (!exchange->head_.keep_alive) {
-    no_more_requests_ = true;
     state_ = State::kDiscard;
   }
   if (context_.draining) {
@@ -265,10 +266,15 @@ void Connection::answer_and_close(Response response) {
   queue_.push_back(exchange);
   HttpCounters::add(context_.counters->requests);
   HttpCounters::add(context_.counters->in_flight);
-  no_more_requests_ = true;
   wants_continue_ = false;
   state_ = State::kDiscard;
   on_finished(exchange);
+}
+
+void Connection::answer_no_memory() {
+  answer_and_close(error_response(503,
+                                  "no memory for the request's body: the bodies of all requests in hand fill their "
+                                  "budget; retry later"));
 }
 
 void Connection::on_finished(const ExchangePtr& exchange) {
@@ -349,7 +355,6 @@ void Connection::queue_response(Exchange& exchange, bool last) {
   }
   if (!last) return;
   closing_ = true;
-  no_more_requests_ = true;
   // What was pipelined behind the last answer is dropped: the client has to send it again on another connection.
   for (const ExchangePtr& dropped : queue_) {
     dropped->connection_ = nullptr;

@@ -67,6 +67,7 @@ class Connection {
   std::string_view take_chunked_body(std::string_view bytes);
   void dispatch();
   void answer_and_close(Response response);
+  void answer_no_memory();
   void on_end_of_input();
   void queue_response(Exchange& exchange, bool last);
   bool write_output();
@@ -81,11 +82,10 @@ class Connection {
   size_t index_ = 0;  // in the reactor's list
   State state_ = State::kHead;
   bool closed_ = false;
-  bool end_of_input_ = false;      // the client sends no more
-  bool paused_ = false;            // too much in hand: not reading
-  bool no_more_requests_ = false;  // the client or an error said that the last one was received
-  bool closing_ = false;           // the last answer is queued
-  bool lingering_ = false;         // the last answer is sent
+  bool end_of_input_ = false;  // the client sends no more
+  bool paused_ = false;        // too much in hand: not reading
+  bool closing_ = false;       // the last answer is queued
+  bool lingering_ = false;     // the last answer is sent
   bool wants_continue_ = false;
   bool in_flush_list_ = false;
   uint32_t interest_ = 0;

@@ -110,7 +110,7 @@ class Handler {
   virtual ~Handler() = default;
   virtual BodyPlan plan_body(const RequestHead& head) = 0;
   virtual Response body_too_large(const RequestHead& head, uint64_t body_bytes) = 0;
-  // True: handling takes long (milliseconds) and is to happen on the slow lane, one at a time.
+  // True: handling takes long (milliseconds) and is to happen on the slow lane.
   virtual bool is_slow(const Exchange& exchange) = 0;
   // Answers, or leaves a Job that will.
   virtual void handle(const ExchangePtr& exchange) = 0;

@@ -48,7 +48,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
   raise_descriptor_limit();
   std::unique_ptr<HttpServer> server(new HttpServer(options, std::move(handler)));
   FW_RETURN_IF_ERROR(server->listen());
-  server->slow_lane_ = std::make_unique<SlowLane>();
+  server->slow_lane_ = std::make_unique<SlowLane>(options.threads);
   for (int i = 0; i < options.threads; ++i) {
     server->reactors_.push_back(
         std::make_unique<Reactor>(i, server->options_, *server->handler_, server->budget_, *server->slow_lane_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A listening socket with its reactors: HTTP/1.1 for one handler. The server makes one for the inference protocol and
-// one for /metrics. Threads: `threads` reactors and one slow lane; any thread may call.
+// one for /metrics. Threads: `threads` reactors and as many for the slow lane; any thread may call.
 #pragma once
 
 #include <atomic>

@@ -230,6 +230,28 @@ TEST_F(HttpServerTest, RefusesBodiesBeyondItsMemory) {
   EXPECT_TRUE(eventually([&] { return server_->counts().body_bytes == 0; }));
 }
 
+TEST_F(HttpServerTest, BodiesThatAreOnlyAnnouncedTakeNothingFromOthers) {
+  HttpOptions options;
+  options.max_total_body_bytes = 200'000;
+  start(options);
+  std::vector<Client> idle;
+  for (int i = 0; i < 8; ++i) {
+    idle.push_back(connect());
+    ASSERT_TRUE(idle.back().send("POST /echo HTTP/1.1\r\nContent-Length: 150000\r\n\r\n").is_ok());
+  }
+  EXPECT_EQ(connect().post("/echo", std::string(150'000, 'x'))->status, 200);
+  EXPECT_EQ(server_->counts().body_bytes, 0);
+  // What arrives of them counts, in steps: the second finds no room for its second step.
+  ASSERT_TRUE(idle[0].send(std::string(140'000, 'x')).is_ok());
+  ASSERT_TRUE(eventually([&] { return server_->counts().body_bytes >= 140'000; }));
+  ASSERT_TRUE(idle[1].send(std::string(140'000, 'x')).is_ok());
+  EXPECT_EQ(idle[1].receive()->status, 503);
+  ASSERT_TRUE(idle[0].send(std::string(10'000, 'x')).is_ok());
+  EXPECT_EQ(idle[0].receive()->status, 200);
+  idle.clear();
+  EXPECT_TRUE(eventually([&] { return server_->counts().body_bytes == 0; }));
+}
+
 TEST_F(HttpServerTest, AnswersGarbageAndCloses) {
   start();
   for (const std::string& garbage :

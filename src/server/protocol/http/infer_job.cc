@@ -10,8 +10,8 @@
 namespace flywheel::http {
 namespace {
 
-// Rendering this much as JSON takes milliseconds.
-constexpr size_t kSlowJsonBytes = 256 << 10;
+// Rendering this much as JSON takes a millisecond.
+constexpr size_t kSlowJsonBytes = 64 << 10;
 constexpr size_t kSlowCompressionBytes = 64 << 10;
 
 }  // namespace

@@ -5,15 +5,20 @@
 
 namespace flywheel::http {
 
-SlowLane::SlowLane() : thread_([this] { run(); }) { pthread_setname_np(thread_.native_handle(), "fw-http-slow"); }
+SlowLane::SlowLane(int threads) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { run(); });
+    pthread_setname_np(threads_.back().native_handle(), "fw-http-slow");
+  }
+}
 
 SlowLane::~SlowLane() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
-  thread_.join();
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void SlowLane::post(std::function<void()> task) {

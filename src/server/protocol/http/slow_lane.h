@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread for what would hold up all other connections of a reactor: decompressing, and reading or writing megabytes
-// of JSON. One at a time, in order, which also bounds the memory that such work takes. Any thread may post.
+// Threads for what would hold up all other connections of a reactor: decompressing, and reading or writing megabytes of
+// JSON. As many at a time as there are threads, which also bounds the memory that such work takes. Any thread may post.
 #pragma once
 
 #include <condition_variable>
@@ -8,12 +8,13 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace flywheel::http {
 
 class SlowLane {
  public:
-  SlowLane();
+  explicit SlowLane(int threads);
   ~SlowLane();  // does what was posted, then ends
   SlowLane(const SlowLane&) = delete;
   SlowLane& operator=(const SlowLane&) = delete;
@@ -25,7 +26,7 @@ class SlowLane {
   std::condition_variable wake_;
   std::deque<std::function<void()>> tasks_;
   bool stopping_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace flywheel::http
