@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/cpu_info.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
@@ -16,7 +19,10 @@ namespace {
 Isa detect_hardware_isa() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  // What cmake/flywheel.cmake compiles the kernels with. Clang's builtin does not know f16c.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (avx2 && avx512) return Isa::kAvx512;

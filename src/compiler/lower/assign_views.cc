@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "compiler/ops/op.h"
+#include "compiler/ops/slice.h"
 
 namespace flywheel::lower {
 namespace {
@@ -269,23 +270,12 @@ std::optional<View> derived_view(const ir::Node& node, size_t output, const View
   }
   if (node.op() == "Expand") return broadcast_view(in, out->shape);
   if (node.op() == "Slice") {
-    const auto* starts = node.find<SymShape>("starts");
-    const auto* axes = node.find<std::vector<int64_t>>("axes");
-    const auto* steps = node.find<std::vector<int64_t>>("steps");
-    if (starts == nullptr || axes == nullptr || starts->size() != axes->size()) return std::nullopt;
+    const auto ranges = ops::slice_ranges(node);
+    if (!ranges.is_ok() || ranges.value().size() != in.dims.size()) return std::nullopt;
     View view = in;
-    for (size_t i = 0; i < axes->size(); ++i) {
-      const int64_t axis = (*axes)[i] < 0 ? (*axes)[i] + static_cast<int64_t>(in.dims.size()) : (*axes)[i];
-      const int64_t step = steps == nullptr ? 1 : (*steps)[i];
-      const DimExpr& dim = in.dims[static_cast<size_t>(axis)];
-      DimExpr start = (*starts)[i];
-      if (auto constant = start.constant()) {
-        // ONNX clamps starts to [0, dim] (to [0, dim - 1] for negative steps); without knowing the dim only safe forms
-        // are views.
-        if (*constant < 0) start = DimExpr::max(dim + DimExpr(*constant), DimExpr(0));
-        start = step > 0 ? DimExpr::min(start, dim) : DimExpr::min(start, dim - DimExpr(1));
-      }
-      view = slice_view(view, static_cast<size_t>(axis), start, step, out->shape[static_cast<size_t>(axis)]);
+    for (size_t axis = 0; axis < in.dims.size(); ++axis) {
+      const ops::SliceRange& range = ranges.value()[axis];
+      view = slice_view(view, axis, range.start, range.step, range.extent);
     }
     return view;
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "compiler/lower/emit.h"
+#include "compiler/ops/infer.h"
 #include "compiler/ops/op.h"
 #include "kernels/copy/copy.h"
 #include "kernels/gather/gather.h"
@@ -173,9 +174,9 @@ Status emit_concat(Emitter& emitter, const ir::Node& node) {
 }
 
 Status emit_pad(Emitter& emitter, const ir::Node& node) {
-  const auto* pads = node.find<SymShape>("pads");
+  const std::optional<SymShape> pads = ops::dims_attribute(node, "pads");
   const auto rank = static_cast<size_t>(node.input(0)->rank());
-  if (pads == nullptr || pads->size() != 2 * rank) return internal_error("its pads are missing");
+  if (!pads || pads->size() != 2 * rank) return internal_error("its pads are missing");
   using kernels::PadMode;
   FW_ASSIGN_OR_RETURN(int64_t mode, enum_value<PadMode>(node, "mode", "constant",
                                                         {{"constant", PadMode::kConstant},
@@ -205,9 +206,9 @@ Status emit_pad(Emitter& emitter, const ir::Node& node) {
 }
 
 Status emit_tile(Emitter& emitter, const ir::Node& node) {
-  const auto* repeats = node.find<SymShape>("repeats");
+  const std::optional<SymShape> repeats = ops::dims_attribute(node, "repeats");
   const View &in = emitter.view(node.input(0)), &out = emitter.view(node.output());
-  if (repeats == nullptr || repeats->size() != in.dims.size()) return internal_error("its repeats are missing");
+  if (!repeats || repeats->size() != in.dims.size()) return internal_error("its repeats are missing");
   // [r0, d0, r1, d1, ...] with stride 0 on every r: the result in row-major order.
   View from{in.storage, in.offset, {}, {}};
   for (size_t i = 0; i < in.dims.size(); ++i) {
@@ -244,12 +245,10 @@ Status emit_fill(Emitter& emitter, const ir::Node& node) {
     step.floats = {node.float_or("start", 0), node.float_or("step", 1)};
     return Status::ok();
   }
-  const auto *start = node.find<SymShape>("start"), *increment = node.find<SymShape>("step");
-  if (start == nullptr || increment == nullptr || start->size() != 1 || increment->size() != 1) {
-    step.ints = {node.int_or("start", 0), node.int_or("step", 1)};
-  } else {
-    step.ints = {start->front(), increment->front()};
-  }
+  const std::optional<SymShape> start = ops::dims_attribute(node, "start"),
+                                increment = ops::dims_attribute(node, "step");
+  step.ints = {start && start->size() == 1 ? start->front() : DimExpr(node.int_or("start", 0)),
+               increment && increment->size() == 1 ? increment->front() : DimExpr(node.int_or("step", 1))};
   return Status::ok();
 }
 

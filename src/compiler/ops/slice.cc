@@ -29,7 +29,10 @@ Bound from_front(const ir::Node& node, DimExpr bound, const DimExpr& dim, bool f
     if (*constant >= std::numeric_limits<int32_t>::max()) return {high, low, high};
     return {*constant < 0 ? dim + bound : bound, low, high};
   }
-  if (bound.upper_bound().value_or(0) < 0) bound = dim + bound;
+  if (bound.upper_bound().value_or(1) <= 0) {  // -n counts from the end, unless n is 0
+    node.graph()->assume(0 - bound, DimExpr::max(0 - bound, 1));
+    bound = dim + bound;
+  }
   // A symbolic bound is taken to lie inside, unless the clamp is certain: views and shapes stay simple.
   DimExpr inside = DimExpr::max(DimExpr::min(bound, high), low);
   if (inside == high || inside == low) return {inside, low, high};

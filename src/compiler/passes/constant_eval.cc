@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "compiler/ops/infer.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/rewrite.h"
 #include "kernels/program_scalar.h"
@@ -97,7 +98,7 @@ Result<ConstTensor> elementwise(const Node& node, const Dims& dims) {
 }
 
 std::optional<Dims> plain_ints(const Node& node, std::string_view name) {
-  std::optional<SymShape> dims = dims_attribute(node, name);
+  std::optional<SymShape> dims = ops::dims_attribute(node, name);
   if (!dims) return std::nullopt;
   Dims result;
   for (const DimExpr& dim : *dims) {

@@ -6,6 +6,7 @@
 //   Reshape
 #include <algorithm>
 
+#include "compiler/ops/infer.h"
 #include "compiler/passes/constant_eval.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/rewrite.h"
@@ -49,7 +50,7 @@ Value* column_of(const Value& indices, int64_t& column) {
   const Node* reshape = made_by(&indices, "Reshape");
   const Node* slice = reshape ? made_by(reshape->input(0), "Slice") : nullptr;
   if (!slice || slice->input(0)->rank() != 2 || slice->output()->shape[1] != DimExpr(1)) return nullptr;
-  std::optional<SymShape> starts = dims_attribute(*slice, "starts");
+  std::optional<SymShape> starts = ops::dims_attribute(*slice, "starts");
   if (!starts || starts->size() != 1 || !(*starts)[0].constant() ||
       slice->ints_or("axes", {}) != std::vector<int64_t>{1} || slice->ints_or("steps", {}) != std::vector<int64_t>{1} ||
       slice->input(0)->shape[0] != indices.shape[0]) {

@@ -3,6 +3,7 @@
 // nothing, a Concat of one, arithmetic with a neutral constant.
 #include <algorithm>
 
+#include "compiler/ops/infer.h"
 #include "compiler/passes/layout_plan.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/rewrite.h"
@@ -47,8 +48,8 @@ const Value* passed_through(const Node& node) {
     return std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s == 1; }) ? x : nullptr;
   }
   if (op == "Concat" || op == "Split") return node.inputs().size() == 1 && node.outputs().size() == 1 ? x : nullptr;
-  if (op == "Pad") return all_equal(dims_attribute(node, "pads"), 0) ? x : nullptr;
-  if (op == "Tile") return all_equal(dims_attribute(node, "repeats"), 1) ? x : nullptr;
+  if (op == "Pad") return all_equal(ops::dims_attribute(node, "pads"), 0) ? x : nullptr;
+  if (op == "Tile") return all_equal(ops::dims_attribute(node, "repeats"), 1) ? x : nullptr;
   if (op == "ReduceSum" || op == "ReduceMean" || op == "ReduceMax" || op == "ReduceMin" || op == "ReduceProd") {
     // Over dims of 1 only; with keepdims the shape is then the same.
     const std::vector<size_t> axes = reduced_axes(node);

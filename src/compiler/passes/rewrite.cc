@@ -56,12 +56,6 @@ std::optional<WithScalar> match_scalar(const Value* value, std::string_view op) 
   return std::nullopt;
 }
 
-std::optional<SymShape> dims_attribute(const Node& node, std::string_view name) {
-  if (const auto* dims = node.find<SymShape>(name)) return *dims;
-  if (const auto* ints = node.find<std::vector<int64_t>>(name)) return SymShape(ints->begin(), ints->end());
-  return std::nullopt;
-}
-
 std::optional<int64_t> constant_dim(const Value& value, size_t axis) {
   return axis < value.shape.size() ? value.shape[axis].constant() : std::nullopt;
 }

@@ -33,8 +33,6 @@ struct WithScalar {
 };
 std::optional<WithScalar> match_scalar(const ir::Value* value, std::string_view op);
 
-// An attribute that is a list of extents, given as dims or as plain integers.
-std::optional<SymShape> dims_attribute(const ir::Node& node, std::string_view name);
 // Extent as a plain number.
 std::optional<int64_t> constant_dim(const ir::Value& value, size_t axis);
 std::optional<Dims> constant_dims(const SymShape& shape);

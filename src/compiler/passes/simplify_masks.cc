@@ -3,6 +3,7 @@
 // that broadcast anyway, and comparisons that can only be true (position >= 0) are.
 #include <algorithm>
 
+#include "compiler/ops/infer.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/rewrite.h"
 
@@ -41,7 +42,7 @@ bool is_nonnegative(const Value* value) {
   }
   if (!node || node->op() != "Range") return false;
   auto not_negative = [&](std::string_view name, int64_t fallback) {
-    std::optional<SymShape> dims = dims_attribute(*node, name);
+    std::optional<SymShape> dims = ops::dims_attribute(*node, name);
     if (!dims) return node->int_or(name, fallback) >= 0;
     return dims->size() == 1 && (*dims)[0].constant() && *(*dims)[0].constant() >= 0;
   };

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "compiler/ops/infer.h"
 #include "compiler/passes/constant_eval.h"
 #include "compiler/passes/layout_plan.h"
 #include "compiler/passes/passes.h"
@@ -158,7 +159,7 @@ class Mover {
 
   static std::vector<int64_t> moved_axes(const Node& node, const Perm& place) {
     std::vector<int64_t> axes = node.ints_or("axes", {});
-    std::optional<SymShape> starts = dims_attribute(node, "starts");
+    std::optional<SymShape> starts = ops::dims_attribute(node, "starts");
     if (axes.empty() && starts) axes = identity_perm(starts->size());
     for (int64_t& axis : axes) axis = place[normalized_axis(axis, place.size())];
     return axes;
@@ -166,7 +167,7 @@ class Mover {
 
   // A Resize's scales or sizes stand in the order of its operand's dims.
   static void move_sizes(const Node& node, const Perm& in, Attributes& attributes) {
-    if (std::optional<SymShape> sizes = dims_attribute(node, "sizes"); sizes && sizes->size() == in.size()) {
+    if (std::optional<SymShape> sizes = ops::dims_attribute(node, "sizes"); sizes && sizes->size() == in.size()) {
       attributes["sizes"] = permuted_shape(*sizes, in);
     }
     if (const auto* scales = node.find<std::vector<double>>("scales"); scales && scales->size() == in.size()) {
@@ -179,7 +180,7 @@ class Mover {
   // pads: all begins, then all ends.
   static Status move_pads(const Node& node, const Perm& in, Attributes& attributes) {
     const size_t rank = in.size();
-    if (std::optional<SymShape> pads = dims_attribute(node, "pads"); pads && pads->size() == 2 * rank) {
+    if (std::optional<SymShape> pads = ops::dims_attribute(node, "pads"); pads && pads->size() == 2 * rank) {
       SymShape moved = permuted_shape({pads->begin(), pads->begin() + static_cast<ptrdiff_t>(rank)}, in);
       SymShape ends = permuted_shape({pads->begin() + static_cast<ptrdiff_t>(rank), pads->end()}, in);
       moved.insert(moved.end(), ends.begin(), ends.end());
