@@ -21,7 +21,16 @@ void InferRequest::set_cancel_listener(std::weak_ptr<CancelListener> listener) {
 }
 
 bool InferRequest::respond(InferResponse response) {
+  if (!response.final) {
+    std::lock_guard lock(stream_mutex_);
+    if (answered_.load(std::memory_order_acquire)) return false;
+    if (on_response) on_response(*this, std::move(response));
+    return true;
+  }
   if (answered_.exchange(true, std::memory_order_acq_rel)) return false;
+  {
+    std::lock_guard lock(stream_mutex_);  // what another thread gives now comes first
+  }
   if (on_response) on_response(*this, std::move(response));
   return true;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One inference request on its way through the server. A protocol makes it, fills the fields above the line and hands
-// it to Scheduler::enqueue; the scheduler calls on_response exactly once, whatever happens. The protocol may keep its
-// pointer and call cancel() at any time from any thread, and reads nothing else of it until on_response.
+// it to the model; the model's last call of on_response comes exactly once, whatever happens, and only decoupled models
+// call it before. The protocol may keep its pointer and call cancel() at any time from any thread, and reads nothing
+// else of it until the last on_response.
 #pragma once
 
 #include <atomic>
@@ -9,10 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "flywheel/status.h"
@@ -42,10 +45,29 @@ struct OutputTensor {
 // Why a request failed, as the failure counters are labelled.
 enum class FailureReason : uint8_t { kNone, kRejected, kCanceled, kBackend, kOther };
 
+// A parameter that the protocols have no meaning for; models may.
+using ParameterValue = std::variant<bool, int64_t, double, std::string>;
+using Parameters = std::map<std::string, ParameterValue, std::less<>>;
+
+// Where a request stands in a sequence of requests that one instance has to see.
+struct SequencePosition {
+  std::variant<uint64_t, std::string> id = uint64_t{0};  // 0 and "": the request is of no sequence
+  bool start = false;
+  bool end = false;
+
+  bool any() const {
+    const auto* text = std::get_if<std::string>(&id);
+    return text != nullptr ? !text->empty() : std::get<uint64_t>(id) != 0;
+  }
+};
+
 struct InferResponse {
   Status status;
   FailureReason reason = FailureReason::kNone;
   std::vector<OutputTensor> outputs;  // in the order of `requested_outputs`, or of the configuration
+  Parameters parameters;              // the model's
+  // Only decoupled models give more than one response, or none: their last call may be final, ok and without outputs.
+  bool final = true;
 };
 
 // Told at once when a queued request is cancelled. The scheduler implements it.
@@ -68,11 +90,14 @@ class InferRequest {
   std::vector<InputView> inputs;
   std::vector<std::string> requested_outputs;  // empty: all
   std::shared_ptr<const void> input_owner;     // keeps the inputs' bytes alive
+  SequencePosition sequence;
+  Parameters parameters;
   // Requests are batched together only if these are equal; see shape_signature(). Empty when every shape is fixed.
   std::vector<int64_t> signature;
   Timeline timeline;
-  // Called exactly once: from enqueue's caller when the request is refused at the door, else from a thread of the
-  // scheduler's. Must not block and must not call the scheduler's stop().
+  // Called exactly once with a final response, never after it, and by one thread at a time: from enqueue's caller when
+  // the request is refused at the door, else from a thread of the model's. Must not block and must not call the
+  // scheduler's stop().
   std::function<void(InferRequest& request, InferResponse response)> on_response;
 
   // The client gave up. If the request still waits, it is answered with kCancelled soon; if it executes, its result is
@@ -84,7 +109,7 @@ class InferRequest {
   // The scheduler's side.
 
   void set_cancel_listener(std::weak_ptr<CancelListener> listener);
-  // Answers, unless that was done: true for the caller whose answer it was.
+  // Answers, unless the last answer was given: true for the caller whose answer it was.
   bool respond(InferResponse response);
 
   // Where the request stands in its queue; written by RequestQueue alone.
@@ -101,6 +126,7 @@ class InferRequest {
  private:
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> answered_{false};
+  std::mutex stream_mutex_;  // held while a response that is not the last is given
   std::mutex listener_mutex_;
   std::weak_ptr<CancelListener> listener_;
 };

@@ -32,7 +32,7 @@ int64_t deadline(int64_t now_ns, int64_t length_ns) {
 
 void answer(const Step& refusal) {
   for (const RequestPtr& request : refusal.requests)
-    request->respond({.status = refusal.status, .reason = refusal.failure, .outputs = {}});
+    request->respond({.status = refusal.status, .reason = refusal.failure});
 }
 
 }  // namespace

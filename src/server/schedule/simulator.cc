@@ -121,7 +121,7 @@ class Simulation {
           return;
         case Step::Kind::kRefuse:
           for (const RequestPtr& request : step.requests)
-            request->respond({.status = step.status, .reason = step.failure, .outputs = {}});
+            request->respond({.status = step.status, .reason = step.failure});
           break;
         case Step::Kind::kBatch: start(std::move(step)); break;
       }
