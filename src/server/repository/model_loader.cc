@@ -15,6 +15,7 @@
 #include "server/repository/model_folder.h"
 #include "server/repository/model_instance.h"
 #include "server/repository/warmup.h"
+#include "server/schedule/scheduler.h"
 
 namespace flywheel::repository {
 namespace {
@@ -83,7 +84,7 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
   schedule::SchedulerOptions scheduling;
   scheduling.arbiter = options_.arbiter;
   scheduling.latency_curve = latency_curve_of(*parts.engine);
-  FW_ASSIGN_OR_RETURN(parts.scheduler, schedule::Scheduler::create(parts.config, std::move(executors), scheduling));
+  FW_ASSIGN_OR_RETURN(parts.runner, schedule::Scheduler::create(parts.config, std::move(executors), scheduling));
   parts.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return std::make_unique<ServedModel>(std::move(parts));
 }

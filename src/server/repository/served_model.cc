@@ -13,7 +13,7 @@ namespace flywheel::repository {
 
 ServedModel::ServedModel(Parts parts)
     : parts_(std::move(parts)),
-      statistics_(parts_.scheduler->statistics()),
+      statistics_(parts_.runner->statistics()),
       config_json_(config::config_to_json(parts_.config)) {
   for (size_t i = 0; i < parts_.config.inputs.size(); ++i) {
     const config::TensorConfig& tensor = parts_.config.inputs[i];

@@ -13,7 +13,7 @@
 
 #include "flywheel/engine.h"
 #include "server/config/model_config.h"
-#include "server/schedule/scheduler.h"
+#include "server/schedule/request_runner.h"
 
 namespace flywheel::repository {
 
@@ -23,7 +23,7 @@ class ServedModel {
     int64_t version = 0;
     config::ModelConfig config;
     std::shared_ptr<const Engine> engine;
-    std::unique_ptr<schedule::Scheduler> scheduler;
+    std::unique_ptr<schedule::RequestRunner> runner;
     std::vector<std::vector<std::string>> labels;  // by output, in the configuration's order
     double load_seconds = 0;
   };
@@ -36,16 +36,16 @@ class ServedModel {
   const Engine& engine() const { return *parts_.engine; }
   double load_seconds() const { return parts_.load_seconds; }
   schedule::ModelStatistics& statistics() const { return *statistics_; }
-  size_t queued_requests() const { return parts_.scheduler->queued_requests(); }
+  size_t queued_requests() const { return parts_.runner->queued_requests(); }
   // The class's label; nothing when there is none.
   std::optional<std::string_view> label(std::string_view output, size_t index) const;
 
   // Whether the request fits the model and the engine's profile; makes it ready for infer().
   Status prepare(schedule::InferRequest& request) const;
   // Answers through the request's on_response, exactly once.
-  void infer(schedule::RequestPtr request) const { parts_.scheduler->enqueue(std::move(request)); }
+  void infer(schedule::RequestPtr request) const { parts_.runner->enqueue(std::move(request)); }
   // Answers all that is queued and takes no more. Blocks.
-  void stop(int64_t grace_ns) const { parts_.scheduler->stop(grace_ns); }
+  void stop(int64_t grace_ns) const { parts_.runner->stop(grace_ns); }
 
  private:
   Status check_profile(const schedule::InferRequest& request) const;

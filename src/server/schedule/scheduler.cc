@@ -433,7 +433,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(const config::ModelConfig& 
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(core)));
 }
 
-Scheduler::~Scheduler() { stop(); }
+Scheduler::~Scheduler() { stop(kDefaultGraceNs); }
 void Scheduler::enqueue(RequestPtr request) { core_->enqueue(std::move(request)); }
 void Scheduler::stop(int64_t grace_ns) { core_->stop(grace_ns); }
 std::shared_ptr<ModelStatistics> Scheduler::statistics() const { return core_->statistics; }

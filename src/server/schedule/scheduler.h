@@ -14,8 +14,7 @@
 #include "server/schedule/arbiter.h"
 #include "server/schedule/batch_executor.h"
 #include "server/schedule/batch_policy.h"
-#include "server/schedule/request.h"
-#include "server/schedule/statistics.h"
+#include "server/schedule/request_runner.h"
 
 namespace flywheel::schedule {
 
@@ -31,30 +30,20 @@ struct SchedulerOptions {
   PolicyOptions policy;
 };
 
-class Scheduler {
+class Scheduler : public RequestRunner {
  public:
   // One instance for each executor. The policy follows from the configuration.
   static Result<std::unique_ptr<Scheduler>> create(const config::ModelConfig& config,
                                                    std::vector<std::unique_ptr<BatchExecutor>> executors,
                                                    const SchedulerOptions& options = {});
-  ~Scheduler();  // stops
+  ~Scheduler() override;  // stops
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Takes the request and answers it exactly once through its on_response: with the result, or why there is none.
-  // Queueing takes a microsecond and never waits for an execution. Requests refused here (stopped, queue full, too
-  // large a batch) are answered before it returns.
-  void enqueue(RequestPtr request);
-
-  // Refuses new requests, executes at once all that wait, without waiting for batches to fill, and returns when every
-  // accepted request is answered. What is not done after `grace_ns` is answered as unavailable. Any later call waits
-  // too.
-  void stop(int64_t grace_ns = 30'000'000'000);
-
-  // Lives as long as any holder: a request's last answer may come after the scheduler is gone from the repository.
-  std::shared_ptr<ModelStatistics> statistics() const;
-  // Requests waiting for execution.
-  size_t queued_requests() const;
+  void enqueue(RequestPtr request) override;
+  void stop(int64_t grace_ns) override;
+  std::shared_ptr<ModelStatistics> statistics() const override;
+  size_t queued_requests() const override;
 
  private:
   class Core;

@@ -86,7 +86,7 @@ void run_storm(const std::string& batching, int instances, DeviceArbiter* arbite
   }
   threads.emplace_back([&] {
     while (sent < kProducers * kRequests / 2) std::this_thread::yield();
-    scheduler->stop();
+    scheduler->stop(kDefaultGraceNs);
   });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(totals.answered, kProducers * kRequests);

@@ -40,7 +40,7 @@ TEST(Scheduler, AnswersWithOutputsAndTimes) {
   EXPECT_GE(timeline.compute_done_ns, timeline.input_done_ns);
   EXPECT_GE(timeline.output_done_ns, timeline.compute_done_ns);
   EXPECT_EQ(timeline.sent_ns, 0) << "the protocol's to stamp";
-  scheduler->stop();
+  scheduler->stop(kDefaultGraceNs);
   const StatisticsSnapshot statistics = scheduler->statistics()->snapshot();
   EXPECT_EQ(statistics.success.count, 1u);
   EXPECT_EQ(statistics.queue.ns, static_cast<uint64_t>(timeline.queue_ns()));
@@ -189,14 +189,14 @@ TEST(Scheduler, StopExecutesAllThatWaits) {
   Inbox inbox;
   auto scheduler = make_scheduler(batching_config("max_queue_delay_microseconds: 3600000000", 8), on(device));
   for (const char* id : {"a", "b", "c"}) scheduler->enqueue(inbox.request(id));
-  scheduler->stop();
+  scheduler->stop(kDefaultGraceNs);
   EXPECT_EQ(inbox.order().size(), 3u);
   for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(inbox.answer(id).status.is_ok());
   scheduler->enqueue(inbox.request("late"));
   EXPECT_EQ(inbox.answer("late").status.code(), Code::kUnavailable);
   EXPECT_EQ(inbox.answer("late").status.message(),
             "Server is stopping, scheduler for model has stopped accepting new inference requests");
-  scheduler->stop();
+  scheduler->stop(kDefaultGraceNs);
 }
 
 TEST(Scheduler, StopGivesUpAfterItsGrace) {
@@ -237,7 +237,7 @@ TEST(Scheduler, FailingBatchFailsNoOther) {
   EXPECT_EQ(inbox.answer("throws oddly").status.code(), Code::kInternal);
   EXPECT_EQ(inbox.answer("partly").status.message(), "bad index");
   EXPECT_TRUE(inbox.answer("b").status.is_ok());
-  scheduler->stop();
+  scheduler->stop(kDefaultGraceNs);
   EXPECT_EQ(scheduler->statistics()->snapshot().failures[static_cast<size_t>(FailureReason::kBackend)], 4u);
 }
 
