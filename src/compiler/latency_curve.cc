@@ -89,8 +89,8 @@ Status measure_latency_curve(lower::Assembled& assembled, int threads, uint64_t 
       }
       buffers.resize(kept);
       spent += now_s() - batch_start;
-      ms = std::strtod(fmt::format("{:.6g}", best).c_str(), nullptr);
-      cache.record(key, name, *ms);
+      cache.record(key, name, best);
+      ms = cache.find(key, name);
     }
     assembled.plan.latency_curve.emplace_back(batch, *ms);
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <span>
 
 #include "base/mapped_file.h"
@@ -61,7 +62,7 @@ std::optional<double> TimingCache::find(std::string_view key, std::string_view t
 }
 
 void TimingCache::record(std::string_view key, std::string_view tactic, double ms) {
-  entries_[entry_name(key, tactic)] = ms;
+  entries_[entry_name(key, tactic)] = std::strtod(fmt::format("{:.6g}", ms).c_str(), nullptr);
 }
 
 }  // namespace flywheel::tune

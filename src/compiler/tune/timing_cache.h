@@ -21,6 +21,7 @@ class TimingCache {
   Status save(const std::string& path) const;
 
   std::optional<double> find(std::string_view key, std::string_view tactic) const;
+  // Kept with six digits, as a file of it has.
   void record(std::string_view key, std::string_view tactic, double ms);
   size_t size() const { return entries_.size(); }
 

@@ -40,6 +40,16 @@ TEST_F(TimingCacheTest, KeepsWhatWasRecorded) {
   EXPECT_EQ(read(), bytes);
 }
 
+TEST_F(TimingCacheTest, GivesBackWhatAFileOfItWould) {
+  TimingCache cache;
+  cache.record("machine; problem", "conv", 0.123456789);
+  ASSERT_TRUE(cache.save(path_).is_ok());
+  auto back = TimingCache::load(path_);
+  ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+  EXPECT_EQ(back->find("machine; problem", "conv"), 0.123457);
+  EXPECT_EQ(cache.find("machine; problem", "conv"), 0.123457);
+}
+
 TEST_F(TimingCacheTest, NamesTheDamagedLine) {
   for (const char* line : {"no tab here", "abc\tconv\tkey", "1.5\tonly_tactic", "-3\tconv\tkey", "nan\tconv\tkey"}) {
     write(std::string("flywheel timing cache 1\n1.0\tconv\tkey\n") + line + "\n");

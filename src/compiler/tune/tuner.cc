@@ -126,10 +126,11 @@ Result<Choice> Tuner::choose(const kernels::Problem& problem, std::span<const vo
       return choice;
     }
     FW_RETURN_IF_ERROR(measure(problem, constants, candidates));
-    for (const Candidate& candidate : candidates) cache_->record(key, candidate.tactic->name, candidate.best_ms);
-    // What the cache will give back next time, so that this build and one from the cache choose alike.
-    for (Candidate& candidate : candidates)
-      candidate.best_ms = std::strtod(fmt::format("{:.6g}", candidate.best_ms).c_str(), nullptr);
+    for (Candidate& candidate : candidates) {
+      cache_->record(key, candidate.tactic->name, candidate.best_ms);
+      // Rounded, so that this build and one from the cache choose alike.
+      candidate.best_ms = cache_->find(key, candidate.tactic->name).value_or(candidate.best_ms);
+    }
   }
   double best = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) best = std::min(best, candidate.best_ms);
