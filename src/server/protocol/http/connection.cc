@@ -25,9 +25,24 @@ constexpr size_t kMaxPieces = 64;
 constexpr uint64_t kMaxDiscardedBytes = 1 << 30;
 constexpr int64_t kProbeIntervalNs = 1'000'000'000;
 constexpr int64_t kNsPerMs = 1'000'000;
+constexpr std::string_view kTooManyConnections =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    "Content-Length: 61\r\n\r\n{\"error\":\"too many connections: close idle ones and retry\"}\r\n";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 }  // namespace
+
+std::unique_ptr<net::Connection> ReactorContext::connect(int socket) {
+  HttpCounters::add(counters->connections_accepted);
+  return std::make_unique<Connection>(socket, *this);
+}
+
+void ReactorContext::refuse(int socket) {
+  HttpCounters::add(counters->connections_refused);
+  [[maybe_unused]] ssize_t sent =
+      ::send(socket, kTooManyConnections.data(), kTooManyConnections.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(socket, SHUT_WR);
+}
 
 size_t Connection::Outgoing::total_bytes() const {
   size_t total = text.size() + body.size();
@@ -39,7 +54,7 @@ Connection::Connection(int socket, ReactorContext& context)
     : context_(context), socket_(socket), since_ns_(context.now_ns) {
   epoll_event event{};
   interest_ = event.events = EPOLLIN;
-  event.data.ptr = this;
+  event.data.ptr = static_cast<net::Connection*>(this);
   HttpCounters::add(context_.counters->connections_open);
   if (epoll_ctl(context_.epoll_fd, EPOLL_CTL_ADD, socket_, &event) != 0) close_now();
 }
@@ -67,6 +82,10 @@ bool Connection::is_idle() const {
   return state_ == State::kHead && pending_.empty() && !unsent_or_unanswered() && !end_of_input_;
 }
 
+void Connection::on_drain() {
+  if (is_idle() || lingering_) since_ns_ = context_.now_ns;
+}
+
 void Connection::update_interest() {
   if (closed_) return;
   uint32_t wanted = 0;
@@ -75,7 +94,7 @@ void Connection::update_interest() {
   if (wanted == interest_) return;
   epoll_event event{};
   event.events = interest_ = wanted;
-  event.data.ptr = this;
+  event.data.ptr = static_cast<net::Connection*>(this);
   if (epoll_ctl(context_.epoll_fd, EPOLL_CTL_MOD, socket_, &event) != 0) close_now();
 }
 

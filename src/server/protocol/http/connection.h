@@ -11,46 +11,46 @@
 
 #include "server/protocol/http/exchange.h"
 #include "server/protocol/http/options.h"
+#include "server/protocol/net/connection.h"
 
 namespace flywheel::http {
 
+class SlowLane;
+
 // What connections of one reactor share; owned by the reactor.
-struct ReactorContext {
+struct ReactorContext : net::Loop {
   const HttpOptions* options = nullptr;
   Handler* handler = nullptr;
-  std::shared_ptr<Inbox> inbox;
   std::shared_ptr<BodyBudget> budget;
   HttpCounters* counters = nullptr;
-  class SlowLane* slow_lane = nullptr;
-  int epoll_fd = -1;
-  int64_t now_ns = 0;  // read once for each round of the loop
-  bool draining = false;
-  std::string scratch;                  // what sockets are received into
-  std::vector<Connection*> to_flush;    // have something new to send
-  std::vector<Connection*> to_destroy;  // closed in this round
+  SlowLane* slow_lane = nullptr;
+
+  std::unique_ptr<net::Connection> connect(int socket) override;
+  void refuse(int socket) override;
 };
 
-class Connection {
+class Connection : public net::Connection {
  public:
   Connection(int socket, ReactorContext& context);
-  ~Connection();  // closes
+  ~Connection() override;  // closes
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  void on_events(uint32_t events);
+  void on_events(uint32_t events) override;
   // The exchange's answer is ready; it is sent by the next flush().
   void on_finished(const ExchangePtr& exchange);
   // Sends all that is ready and its turn.
-  void flush();
+  void flush() override;
   // Closes what took too long.
-  void check_deadlines();
-  bool is_idle() const;
-  int64_t idle_since_ns() const { return since_ns_; }
-  void close_now();
-  bool closed() const { return closed_; }
+  void check_deadlines() override;
+  void on_drain() override;
+  bool is_idle() const override;
+  int64_t idle_since_ns() const override { return since_ns_; }
+  void close_now() override;
+  bool closed() const override { return closed_; }
+  SlowLane& slow_lane() const { return *context_.slow_lane; }
 
  private:
-  friend class Reactor;
   enum class State : uint8_t { kHead, kBody, kChunked, kDiscard };
   struct Outgoing {
     std::string text;
@@ -79,7 +79,6 @@ class Connection {
 
   ReactorContext& context_;
   int socket_;
-  size_t index_ = 0;  // in the reactor's list
   State state_ = State::kHead;
   bool closed_ = false;
   bool end_of_input_ = false;  // the client sends no more

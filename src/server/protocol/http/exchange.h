@@ -15,6 +15,7 @@
 #include "server/protocol/http/body.h"
 #include "server/protocol/http/parser.h"
 #include "server/protocol/http/response.h"
+#include "server/protocol/net/inbox.h"
 
 namespace flywheel::http {
 
@@ -33,38 +34,9 @@ class Job {
   virtual void abandon() = 0;
 };
 
-// Finished exchanges and new connections on their way to a reactor's thread, which sleeps on event_fd().
-class Inbox {
+class Exchange : public net::Completion, public std::enable_shared_from_this<Exchange> {
  public:
-  Inbox();
-  ~Inbox();
-  Inbox(const Inbox&) = delete;
-  Inbox& operator=(const Inbox&) = delete;
-
-  int event_fd() const { return event_fd_; }
-  void post(ExchangePtr exchange);
-  void adopt(int socket);
-  void wake();
-  // The reactor's thread only. Appends what has arrived.
-  void drain(std::vector<ExchangePtr>& exchanges, std::vector<int>& sockets);
-  // Sockets that arrive from now on are closed.
-  void close();
-  // Where the calling thread's own reactor collects its finished exchanges, without lock or wake-up; null elsewhere.
-  static thread_local std::vector<ExchangePtr>* own_finished;
-  static thread_local Inbox* own;
-
- private:
-  const int event_fd_;
-  std::mutex mutex_;
-  bool signalled_ = false;
-  bool closed_ = false;
-  std::vector<ExchangePtr> exchanges_;
-  std::vector<int> sockets_;
-};
-
-class Exchange : public std::enable_shared_from_this<Exchange> {
- public:
-  Exchange(std::shared_ptr<Inbox> inbox, std::string head_text)
+  Exchange(std::shared_ptr<net::Inbox> inbox, std::string head_text)
       : inbox_(std::move(inbox)), head_text_(std::move(head_text)) {}
 
   // The request. Unchanged once the handler has it.
@@ -81,10 +53,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
  private:
   friend class Connection;
-  friend class Reactor;
+  void on_reactor() override;
   void abandon();  // the reactor's thread
 
-  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<net::Inbox> inbox_;
   const std::string head_text_;  // what head_ points into
   RequestHead head_;
   Body body_;

@@ -1,145 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/protocol/http/http_server.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <algorithm>
+#include <utility>
 
-#include <cerrno>
-#include <chrono>
-#include <system_error>
-#include <thread>
-
-#include "base/log.h"
+#include "server/protocol/http/connection.h"
 #include "server/schedule/timeline.h"
 
 namespace flywheel::http {
-namespace {
-
-constexpr int kBacklog = 4096;
-
-void set_option(int socket, int level, int name, int value) { ::setsockopt(socket, level, name, &value, sizeof value); }
-
-// A server with many clients needs more descriptors than a login shell's default.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-}  // namespace
 
 HttpServer::HttpServer(const HttpOptions& options, std::shared_ptr<Handler> handler)
     : options_(options),
       handler_(std::move(handler)),
       budget_(std::make_shared<BodyBudget>(options.max_total_body_bytes)) {}
 
-HttpServer::~HttpServer() {
-  (void)stop(0);
-  if (socket_ >= 0) ::close(socket_);
-}
+HttpServer::~HttpServer() { (void)stop(0); }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options, std::shared_ptr<Handler> handler) {
-  if (options.threads < 1) return invalid_argument(options.name + ": the thread count must be at least 1");
-  raise_descriptor_limit();
   std::unique_ptr<HttpServer> server(new HttpServer(options, std::move(handler)));
-  FW_RETURN_IF_ERROR(server->listen());
-  server->slow_lane_ = std::make_unique<SlowLane>(options.threads);
-  for (int i = 0; i < options.threads; ++i) {
-    server->reactors_.push_back(
-        std::make_unique<Reactor>(i, server->options_, *server->handler_, server->budget_, *server->slow_lane_));
-  }
-  for (const auto& reactor : server->reactors_) {
-    FW_RETURN_IF_ERROR(reactor->prepare(server->socket_, &server->reactors_));
-  }
-  for (const auto& reactor : server->reactors_) reactor->start();
-  log(LogLevel::kInfo, "Started {} at {}:{}", options.name, options.address, server->port_);
+  net::ListenerOptions listening;
+  listening.name = options.name;
+  listening.thread_name = "fw-http";
+  listening.address = options.address;
+  listening.port = options.port;
+  listening.reuse_port = options.reuse_port;
+  listening.threads = options.threads;
+  listening.max_connections = options.max_connections;
+  listening.shortest_timeout_ms = std::min({options.head_timeout_ms, options.body_timeout_ms, options.write_timeout_ms,
+                                            options.idle_timeout_ms, options.linger_timeout_ms});
+  server->slow_lane_ = std::make_unique<SlowLane>(std::max(options.threads, 1));
+  auto make_loop = [&](int) {
+    server->counters_.push_back(std::make_unique<HttpCounters>());
+    auto context = std::make_unique<ReactorContext>();
+    context->options = &server->options_;
+    context->handler = server->handler_.get();
+    context->budget = server->budget_;
+    context->counters = server->counters_.back().get();
+    context->slow_lane = server->slow_lane_.get();
+    return context;
+  };
+  FW_ASSIGN_OR_RETURN(server->listener_, net::Listener::start(listening, make_loop));
   return server;
 }
 
-Status HttpServer::listen() {
-  const std::string where = options_.address + ":" + std::to_string(options_.port);
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int failure = ::getaddrinfo(options_.address.c_str(), std::to_string(options_.port).c_str(), &hints, &found);
-  if (failure != 0) {
-    return invalid_argument(options_.name + ": '" + options_.address +
-                            "' is no address to listen at: " + ::gai_strerror(failure));
-  }
-  int error = 0;
-  for (addrinfo* entry = found; entry != nullptr && socket_ < 0; entry = entry->ai_next) {
-    const int socket = ::socket(entry->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (socket < 0) {
-      error = errno;
-      continue;
-    }
-    set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
-    if (options_.reuse_port) set_option(socket, SOL_SOCKET, SO_REUSEPORT, 1);
-    // Accepted sockets inherit these.
-    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 60);
-    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 15);
-    set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
-    if (::bind(socket, entry->ai_addr, entry->ai_addrlen) != 0 || ::listen(socket, kBacklog) != 0) {
-      error = errno;
-      ::close(socket);
-      continue;
-    }
-    socket_ = socket;
-  }
-  ::freeaddrinfo(found);
-  if (socket_ < 0) {
-    return unavailable(options_.name + ": cannot listen at " + where + ": " + std::generic_category().message(error) +
-                       (error == EADDRINUSE ? "; another program has the port, choose another one" : ""));
-  }
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  if (::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-    return internal_error(options_.name + ": the system does not say which port it gave");
-  }
-  port_ = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
-                                            : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
-  return {};
-}
-
-void HttpServer::begin_drain() {
-  for (const auto& reactor : reactors_) reactor->begin_drain();
-  // Each takes what waits for acceptance before it stops listening; then the system may refuse newcomers.
-  auto all_listening_ended = [&] {
-    for (const auto& reactor : reactors_) {
-      if (!reactor->drain_entered()) return false;
-    }
-    return true;
-  };
-  for (int i = 0; i < 1000 && !all_listening_ended(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  ::shutdown(socket_, SHUT_RDWR);
-}
+void HttpServer::begin_drain() { listener_->begin_drain(); }
 
 Status HttpServer::stop(int64_t timeout_ms) {
   std::lock_guard lock(stop_mutex_);
   if (stopped_) return {};
   stopped_ = true;
+  if (listener_ == nullptr) return {};
   begin_drain();
-  const int64_t deadline_ns = schedule::monotonic_now_ns() + timeout_ms * 1'000'000;
-  auto all_drained = [&] {
-    for (const auto& reactor : reactors_) {
-      if (!reactor->drained()) return false;
-    }
-    return true;
-  };
-  while (!all_drained() && schedule::monotonic_now_ns() < deadline_ns) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  listener_->wait_until_drained(timeout_ms);
   const HttpCounts left = counts();
-  for (const auto& reactor : reactors_) reactor->stop_and_join();
+  listener_->stop_and_join();
   slow_lane_.reset();
   if (left.in_flight == 0) return {};
   return {Code::kDeadlineExceeded, options_.name + ": the exit timeout expired with " + std::to_string(left.in_flight) +
@@ -150,8 +64,8 @@ Status HttpServer::stop(int64_t timeout_ms) {
 HttpCounts HttpServer::counts() const {
   HttpCounts sum;
   auto read = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
-  for (const auto& reactor : reactors_) {
-    const HttpCounters& counters = reactor->counters();
+  for (const auto& each : counters_) {
+    const HttpCounters& counters = *each;
     sum.connections_accepted += read(counters.connections_accepted);
     sum.connections_refused += read(counters.connections_refused);
     sum.connections_open += read(counters.connections_open);

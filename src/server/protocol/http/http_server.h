@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A listening socket with its reactors: HTTP/1.1 for one handler. The server makes one for the inference protocol and
+// A listener that speaks HTTP/1.1 for one handler. The server makes one for the inference protocol and
 // one for /metrics. Threads: `threads` reactors and as many for the slow lane; any thread may call.
 #pragma once
 
@@ -12,8 +12,8 @@
 #include "flywheel/status.h"
 #include "server/protocol/http/exchange.h"
 #include "server/protocol/http/options.h"
-#include "server/protocol/http/reactor.h"
 #include "server/protocol/http/slow_lane.h"
+#include "server/protocol/net/listener.h"
 
 namespace flywheel::http {
 
@@ -25,7 +25,7 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  uint16_t port() const { return port_; }
+  uint16_t port() const { return listener_->port(); }
   // From its return on no new connections, and requests that still arrive are answered with 503. Takes a millisecond.
   void begin_drain();
   // Drains, waits until every request in hand is answered and all connections are closed, and ends. When that takes
@@ -35,15 +35,13 @@ class HttpServer {
 
  private:
   HttpServer(const HttpOptions& options, std::shared_ptr<Handler> handler);
-  Status listen();
 
   const HttpOptions options_;
   const std::shared_ptr<Handler> handler_;
   const std::shared_ptr<BodyBudget> budget_;
-  int socket_ = -1;
-  uint16_t port_ = 0;
   std::unique_ptr<SlowLane> slow_lane_;
-  std::vector<std::unique_ptr<Reactor>> reactors_;
+  std::vector<std::unique_ptr<HttpCounters>> counters_;  // of each reactor
+  std::unique_ptr<net::Listener> listener_;
   std::mutex stop_mutex_;
   bool stopped_ = false;
 };

@@ -1,40 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread that serves many connections: it waits for sockets, timers and finished answers, and never blocks on
-// anything else. All reactors of a server accept from one listening socket and give each new connection to the one that
-// has the fewest. Owned by HttpServer. Threads: its own, but for the functions that say otherwise.
+// anything else. All reactors of a listener accept from one listening socket and give each new connection to the one
+// that has the fewest. Owned by Listener. Threads: its own, but for the functions that say otherwise.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "flywheel/status.h"
-#include "server/protocol/http/connection.h"
+#include "server/protocol/net/connection.h"
 
-namespace flywheel::http {
+namespace flywheel::net {
+
+struct ReactorOptions {
+  std::string name;
+  std::string thread_name;
+  int max_connections = 16384;  // of all reactors
+  int64_t shortest_timeout_ms = 1000;
+};
 
 class Reactor {
  public:
-  Reactor(int number, const HttpOptions& options, Handler& handler, std::shared_ptr<BodyBudget> budget,
-          SlowLane& slow_lane);
+  Reactor(int number, ReactorOptions options, std::unique_ptr<Loop> loop);
   ~Reactor();  // REQUIRES: stop_and_join() if started
 
-  // Before any thread starts. `peers`: all reactors of the server, this one included.
+  // Before any thread starts. `peers`: all reactors of the listener, this one included.
   Status prepare(int listening_socket, const std::vector<std::unique_ptr<Reactor>>* peers);
   void start();
-  // Any thread. Accepts what waits, then no more; answers what arrives with 503; closes idle connections.
+  // Any thread. Accepts what waits, then no more, and tells all connections.
   void begin_drain();
   bool drain_entered() const { return drain_entered_.load(std::memory_order_acquire); }  // any thread
   bool drained() const;  // any thread: it accepts no more and no connection is open
   void stop_and_join();  // closes whatever is open
-  const HttpCounters& counters() const { return counters_; }
 
  private:
   void run();
+  int timeout_ms() const;
   void handle_events(int timeout_ms);
   void finish_round();
-  void settle(ExchangePtr exchange);
   void accept_connections();
   void adopt(int socket);
   bool make_room();
@@ -42,10 +48,9 @@ class Reactor {
   void enter_drain();
   void set_listening(bool listening);
 
-  const HttpOptions& options_;
+  const ReactorOptions options_;
   const int number_;
-  ReactorContext context_;
-  HttpCounters counters_;
+  const std::unique_ptr<Loop> loop_;
   const std::vector<std::unique_ptr<Reactor>>* peers_ = nullptr;
   int listening_socket_ = -1;
   bool listening_ = false;
@@ -53,8 +58,8 @@ class Reactor {
   int64_t next_scan_ns_ = 0;
   int64_t scan_interval_ns_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<ExchangePtr> finished_;  // by handlers on this thread, or drained from the inbox
-  std::vector<ExchangePtr> settling_;
+  std::vector<CompletionPtr> finished_;  // by handlers on this thread, or drained from the inbox
+  std::vector<CompletionPtr> settling_;
   std::vector<int> new_sockets_;
   std::atomic<int> connection_count_{0};  // with those on their way here
   std::atomic<bool> drain_wanted_{false};
@@ -63,4 +68,4 @@ class Reactor {
   std::thread thread_;
 };
 
-}  // namespace flywheel::http
+}  // namespace flywheel::net

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/protocol/http/reactor.h"
+#include "server/protocol/net/reactor.h"
 
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -11,10 +11,9 @@
 #include <string>
 
 #include "base/log.h"
-#include "server/protocol/http/slow_lane.h"
 #include "server/schedule/timeline.h"
 
-namespace flywheel::http {
+namespace flywheel::net {
 namespace {
 
 constexpr size_t kScratchBytes = 128 << 10;
@@ -25,45 +24,34 @@ constexpr int64_t kLongestScanIntervalNs = 1000 * kNsPerMs;
 constexpr int64_t kShortestScanIntervalNs = 5 * kNsPerMs;
 constexpr int64_t kListenAgainNs = 100 * kNsPerMs;
 constexpr size_t kEvictionCandidates = 64;
-constexpr std::string_view kTooManyConnections =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    "Content-Length: 61\r\n\r\n{\"error\":\"too many connections: close idle ones and retry\"}\r\n";
 
 // Tells events apart: connections are pointers, and no object lives at these addresses.
 char g_listener_tag, g_inbox_tag;
 
 }  // namespace
 
-Reactor::Reactor(int number, const HttpOptions& options, Handler& handler, std::shared_ptr<BodyBudget> budget,
-                 SlowLane& slow_lane)
-    : options_(options), number_(number) {
-  context_.options = &options;
-  context_.handler = &handler;
-  context_.inbox = std::make_shared<Inbox>();
-  context_.budget = std::move(budget);
-  context_.counters = &counters_;
-  context_.slow_lane = &slow_lane;
-  context_.scratch.resize(kScratchBytes);
-  const int64_t shortest_ms = std::min({options.head_timeout_ms, options.body_timeout_ms, options.write_timeout_ms,
-                                        options.idle_timeout_ms, options.linger_timeout_ms});
-  scan_interval_ns_ = std::clamp(shortest_ms * kNsPerMs / 4, kShortestScanIntervalNs, kLongestScanIntervalNs);
+Reactor::Reactor(int number, ReactorOptions options, std::unique_ptr<Loop> loop)
+    : options_(std::move(options)), number_(number), loop_(std::move(loop)) {
+  loop_->scratch.resize(kScratchBytes);
+  scan_interval_ns_ =
+      std::clamp(options_.shortest_timeout_ms * kNsPerMs / 4, kShortestScanIntervalNs, kLongestScanIntervalNs);
 }
 
 Reactor::~Reactor() {
-  if (context_.epoll_fd >= 0) ::close(context_.epoll_fd);
+  if (loop_->epoll_fd >= 0) ::close(loop_->epoll_fd);
 }
 
 Status Reactor::prepare(int listening_socket, const std::vector<std::unique_ptr<Reactor>>* peers) {
   peers_ = peers;
   listening_socket_ = listening_socket;
-  context_.epoll_fd = ::epoll_create1(EPOLL_CLOEXEC);
-  if (context_.epoll_fd < 0 || context_.inbox->event_fd() < 0) {
+  loop_->epoll_fd = ::epoll_create1(EPOLL_CLOEXEC);
+  if (loop_->epoll_fd < 0 || loop_->inbox->event_fd() < 0) {
     return unavailable(options_.name + ": no file descriptors left for a reactor; raise the limit (ulimit -n)");
   }
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = &g_inbox_tag;
-  if (::epoll_ctl(context_.epoll_fd, EPOLL_CTL_ADD, context_.inbox->event_fd(), &event) != 0) {
+  if (::epoll_ctl(loop_->epoll_fd, EPOLL_CTL_ADD, loop_->inbox->event_fd(), &event) != 0) {
     return internal_error(options_.name + ": cannot watch a reactor's inbox");
   }
   set_listening(true);
@@ -77,19 +65,18 @@ void Reactor::set_listening(bool listening) {
   // Exclusive: a new connection wakes one reactor and not all of them.
   event.events = EPOLLIN | EPOLLEXCLUSIVE;
   event.data.ptr = &g_listener_tag;
-  const int result =
-      ::epoll_ctl(context_.epoll_fd, listening ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listening_socket_, &event);
+  const int result = ::epoll_ctl(loop_->epoll_fd, listening ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listening_socket_, &event);
   if (result == 0) listening_ = listening;
 }
 
 void Reactor::start() {
   thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), ("fw-http-" + std::to_string(number_)).c_str());
+  pthread_setname_np(thread_.native_handle(), (options_.thread_name + "-" + std::to_string(number_)).c_str());
 }
 
 void Reactor::begin_drain() {
   drain_wanted_.store(true, std::memory_order_release);
-  context_.inbox->wake();
+  loop_->inbox->wake();
 }
 
 bool Reactor::drained() const {
@@ -99,55 +86,62 @@ bool Reactor::drained() const {
 void Reactor::stop_and_join() {
   if (!thread_.joinable()) return;
   stop_wanted_.store(true, std::memory_order_release);
-  context_.inbox->wake();
+  loop_->inbox->wake();
   thread_.join();
 }
 
 void Reactor::run() {
-  Inbox::own = context_.inbox.get();
+  Inbox::own = loop_->inbox.get();
   Inbox::own_finished = &finished_;
   while (!stop_wanted_.load(std::memory_order_acquire)) {
-    int timeout_ms = -1;
-    if (!connections_.empty() || listen_again_ns_ != 0) {
-      const int64_t left_ns = next_scan_ns_ - schedule::monotonic_now_ns();
-      timeout_ms = static_cast<int>(std::clamp<int64_t>(left_ns / kNsPerMs + 1, 0, 1000));
-    }
-    handle_events(timeout_ms);
+    handle_events(timeout_ms());
   }
   set_listening(false);
-  context_.inbox->drain(finished_, new_sockets_);
+  loop_->inbox->drain(finished_, new_sockets_);
   for (int socket : new_sockets_) ::close(socket);
   new_sockets_.clear();
   finish_round();
   for (const auto& connection : connections_) connection->close_now();
-  context_.to_destroy.clear();
+  loop_->to_destroy.clear();
   connections_.clear();
   finished_.clear();
-  context_.inbox->close();
+  loop_->inbox->close();
   connection_count_.store(0, std::memory_order_release);
   Inbox::own = nullptr;
   Inbox::own_finished = nullptr;
 }
 
+int Reactor::timeout_ms() const {
+  int64_t next_ns = loop_->alarm_ns;
+  if (!connections_.empty() || listen_again_ns_ != 0) next_ns = std::min(next_ns, next_scan_ns_);
+  if (next_ns == Loop::kNever) return -1;
+  const int64_t left_ns = next_ns - schedule::monotonic_now_ns();
+  return static_cast<int>(std::clamp<int64_t>(left_ns / kNsPerMs + 1, 0, 1000));
+}
+
 void Reactor::handle_events(int timeout_ms) {
   epoll_event events[kMaxEvents];
-  const int count = ::epoll_wait(context_.epoll_fd, events, kMaxEvents, timeout_ms);
-  context_.now_ns = schedule::monotonic_now_ns();
+  const int count = ::epoll_wait(loop_->epoll_fd, events, kMaxEvents, timeout_ms);
+  loop_->now_ns = schedule::monotonic_now_ns();
   for (int i = 0; i < count; ++i) {
     void* tag = events[i].data.ptr;
     if (tag == &g_listener_tag) {
       accept_connections();
     } else if (tag == &g_inbox_tag) {
-      context_.inbox->drain(finished_, new_sockets_);
+      loop_->inbox->drain(finished_, new_sockets_);
       for (int socket : new_sockets_) adopt(socket);
       new_sockets_.clear();
     } else {
       static_cast<Connection*>(tag)->on_events(events[i].events);
     }
   }
-  if (drain_wanted_.load(std::memory_order_acquire) && !context_.draining) enter_drain();
+  if (drain_wanted_.load(std::memory_order_acquire) && !loop_->draining) enter_drain();
+  if (loop_->now_ns >= loop_->alarm_ns) {
+    loop_->alarm_ns = Loop::kNever;
+    loop_->on_alarm();
+  }
   finish_round();
-  if (context_.now_ns >= next_scan_ns_) {
+  if (loop_->now_ns >= next_scan_ns_) {
     scan_deadlines();
     finish_round();
   }
@@ -155,38 +149,21 @@ void Reactor::handle_events(int timeout_ms) {
 
 void Reactor::finish_round() {
   // Sending an answer can let a paused connection go on, whose requests may be answered at once: until all is quiet.
-  while (!finished_.empty() || !context_.to_flush.empty()) {
+  while (!finished_.empty() || !loop_->to_flush.empty()) {
     settling_.swap(finished_);
-    for (ExchangePtr& exchange : settling_) settle(std::move(exchange));
+    for (const CompletionPtr& completion : settling_) completion->on_reactor();
     settling_.clear();
-    for (size_t i = 0; i < context_.to_flush.size(); ++i) context_.to_flush[i]->flush();
-    context_.to_flush.clear();
+    for (size_t i = 0; i < loop_->to_flush.size(); ++i) loop_->to_flush[i]->flush();
+    loop_->to_flush.clear();
   }
-  for (Connection* closed : context_.to_destroy) {
+  for (Connection* closed : loop_->to_destroy) {
     const size_t index = closed->index_;
     std::swap(connections_[index], connections_.back());
     connections_[index]->index_ = index;
     connections_.pop_back();
     connection_count_.fetch_sub(1, std::memory_order_release);
   }
-  context_.to_destroy.clear();
-}
-
-void Reactor::settle(ExchangePtr exchange) {
-  if (exchange->connection_ == nullptr) return;  // the client is gone
-  if (!exchange->rendered_) {
-    if (exchange->job_->is_slow()) {
-      context_.slow_lane->post([exchange] {
-        exchange->response_ = exchange->job_->render();
-        exchange->rendered_ = true;
-        exchange->complete();
-      });
-      return;
-    }
-    exchange->response_ = exchange->job_->render();
-    exchange->rendered_ = true;
-  }
-  exchange->connection_->on_finished(exchange);
+  loop_->to_destroy.clear();
 }
 
 void Reactor::accept_connections() {
@@ -199,12 +176,11 @@ void Reactor::accept_connections() {
         log(LogLevel::kWarning, "{}: cannot accept connections for now: {}", options_.name,
             std::generic_category().message(errno));
         set_listening(false);
-        listen_again_ns_ = context_.now_ns + kListenAgainNs;
+        listen_again_ns_ = loop_->now_ns + kListenAgainNs;
         next_scan_ns_ = std::min(next_scan_ns_, listen_again_ns_);
       }
       return;
     }
-    HttpCounters::add(counters_.connections_accepted);
     Reactor* quietest = this;
     int total = 0;
     for (const auto& peer : *peers_) {
@@ -213,10 +189,7 @@ void Reactor::accept_connections() {
       if (load < quietest->connection_count_.load(std::memory_order_relaxed)) quietest = peer.get();
     }
     if (total >= options_.max_connections && !make_room()) {
-      HttpCounters::add(counters_.connections_refused);
-      [[maybe_unused]] ssize_t sent =
-          ::send(socket, kTooManyConnections.data(), kTooManyConnections.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      ::shutdown(socket, SHUT_WR);
+      loop_->refuse(socket);
       ::close(socket);
       continue;
     }
@@ -224,16 +197,16 @@ void Reactor::accept_connections() {
     if (quietest == this) {
       adopt(socket);
     } else {
-      quietest->context_.inbox->adopt(socket);
+      quietest->loop_->inbox->adopt(socket);
     }
   }
 }
 
 void Reactor::adopt(int socket) {
-  auto connection = std::make_unique<Connection>(socket, context_);
+  auto connection = loop_->connect(socket);
   connection->index_ = connections_.size();
   connections_.push_back(std::move(connection));
-  if (connections_.size() == 1) next_scan_ns_ = context_.now_ns + scan_interval_ns_;
+  if (connections_.size() == 1) next_scan_ns_ = loop_->now_ns + scan_interval_ns_;
 }
 
 // Closes the connection that has been idle longest among some, for a new client to be served.
@@ -250,14 +223,14 @@ bool Reactor::make_room() {
 }
 
 void Reactor::scan_deadlines() {
-  if (listen_again_ns_ != 0 && context_.now_ns >= listen_again_ns_) {
+  if (listen_again_ns_ != 0 && loop_->now_ns >= listen_again_ns_) {
     listen_again_ns_ = 0;
-    if (!context_.draining) set_listening(true);
+    if (!loop_->draining) set_listening(true);
   }
   for (size_t i = 0; i < connections_.size(); ++i) connections_[i]->check_deadlines();
   int64_t interval_ns = scan_interval_ns_;
-  if (context_.draining) interval_ns = kShortestScanIntervalNs;
-  next_scan_ns_ = context_.now_ns + interval_ns;
+  if (loop_->draining) interval_ns = kShortestScanIntervalNs;
+  next_scan_ns_ = loop_->now_ns + interval_ns;
   if (listen_again_ns_ != 0) next_scan_ns_ = std::min(next_scan_ns_, listen_again_ns_);
 }
 
@@ -265,12 +238,10 @@ void Reactor::enter_drain() {
   // Clients that the system has accepted for us already get their 503 instead of a reset.
   accept_connections();
   set_listening(false);
-  context_.draining = true;
-  next_scan_ns_ = context_.now_ns;
-  for (const auto& connection : connections_) {
-    if (connection->is_idle() || connection->lingering_) connection->since_ns_ = context_.now_ns;
-  }
+  loop_->draining = true;
+  next_scan_ns_ = loop_->now_ns;
+  for (const auto& connection : connections_) connection->on_drain();
   drain_entered_.store(true, std::memory_order_release);
 }
 
-}  // namespace flywheel::http
+}  // namespace flywheel::net

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/protocol/net/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+#include "base/log.h"
+#include "server/schedule/timeline.h"
+
+namespace flywheel::net {
+namespace {
+
+constexpr int kBacklog = 4096;
+
+void set_option(int socket, int level, int name, int value) { ::setsockopt(socket, level, name, &value, sizeof value); }
+
+// A server with many clients needs more descriptors than a login shell's default.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+Listener::~Listener() {
+  stop_and_join();
+  if (socket_ >= 0) ::close(socket_);
+}
+
+Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options,
+                                                  const std::function<std::unique_ptr<Loop>(int)>& make_loop) {
+  if (options.threads < 1) return invalid_argument(options.name + ": the thread count must be at least 1");
+  raise_descriptor_limit();
+  std::unique_ptr<Listener> listener(new Listener(options));
+  FW_RETURN_IF_ERROR(listener->listen());
+  const ReactorOptions reactor{options.name, options.thread_name, options.max_connections, options.shortest_timeout_ms};
+  for (int i = 0; i < options.threads; ++i) {
+    listener->reactors_.push_back(std::make_unique<Reactor>(i, reactor, make_loop(i)));
+  }
+  for (const auto& each : listener->reactors_) {
+    FW_RETURN_IF_ERROR(each->prepare(listener->socket_, &listener->reactors_));
+  }
+  for (const auto& each : listener->reactors_) each->start();
+  log(LogLevel::kInfo, "Started {} at {}:{}", options.name, options.address, listener->port_);
+  return listener;
+}
+
+Status Listener::listen() {
+  const std::string where = options_.address + ":" + std::to_string(options_.port);
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int failure = ::getaddrinfo(options_.address.c_str(), std::to_string(options_.port).c_str(), &hints, &found);
+  if (failure != 0) {
+    return invalid_argument(options_.name + ": '" + options_.address +
+                            "' is no address to listen at: " + ::gai_strerror(failure));
+  }
+  int error = 0;
+  for (addrinfo* entry = found; entry != nullptr && socket_ < 0; entry = entry->ai_next) {
+    const int socket = ::socket(entry->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (socket < 0) {
+      error = errno;
+      continue;
+    }
+    set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (options_.reuse_port) set_option(socket, SOL_SOCKET, SO_REUSEPORT, 1);
+    // Accepted sockets inherit these.
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 60);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 15);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
+    if (::bind(socket, entry->ai_addr, entry->ai_addrlen) != 0 || ::listen(socket, kBacklog) != 0) {
+      error = errno;
+      ::close(socket);
+      continue;
+    }
+    socket_ = socket;
+  }
+  ::freeaddrinfo(found);
+  if (socket_ < 0) {
+    return unavailable(options_.name + ": cannot listen at " + where + ": " + std::generic_category().message(error) +
+                       (error == EADDRINUSE ? "; another program has the port, choose another one" : ""));
+  }
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    return internal_error(options_.name + ": the system does not say which port it gave");
+  }
+  port_ = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                            : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  return {};
+}
+
+void Listener::begin_drain() {
+  for (const auto& reactor : reactors_) reactor->begin_drain();
+  // Each takes what waits for acceptance before it stops listening; then the system may refuse newcomers.
+  auto all_listening_ended = [&] {
+    for (const auto& reactor : reactors_) {
+      if (!reactor->drain_entered()) return false;
+    }
+    return true;
+  };
+  for (int i = 0; i < 1000 && !all_listening_ended(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ::shutdown(socket_, SHUT_RDWR);
+}
+
+void Listener::wait_until_drained(int64_t timeout_ms) const {
+  const int64_t deadline_ns = schedule::monotonic_now_ns() + timeout_ms * 1'000'000;
+  auto all_drained = [&] {
+    for (const auto& reactor : reactors_) {
+      if (!reactor->drained()) return false;
+    }
+    return true;
+  };
+  while (!all_drained() && schedule::monotonic_now_ns() < deadline_ns) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+void Listener::stop_and_join() {
+  for (const auto& reactor : reactors_) reactor->stop_and_join();
+}
+
+}  // namespace flywheel::net
