@@ -81,20 +81,17 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+// Other backends have platforms of their own; which backends there are, the repository knows.
 Status check_platform(const inference::ModelConfig& message, std::string_view file) {
   const std::string& platform = message.platform();
+  constexpr std::string_view kPlatforms[] = {"", "flywheel_engine", "onnxruntime_onnx", "ensemble"};
   const std::string& backend = message.backend();
-  constexpr std::string_view kPlatforms[] = {"", "flywheel_engine", "onnxruntime_onnx"};
-  constexpr std::string_view kBackends[] = {"", "flywheel", "onnxruntime"};
-  constexpr std::string_view kRemedy =
-      "this server runs ONNX models and Flywheel engines: put model.onnx or model.engine into the version's folder and "
-      "leave "
-      "'platform' and 'backend' out";
-  if (std::find(std::begin(kPlatforms), std::end(kPlatforms), platform) == std::end(kPlatforms))
-    return unsupported(fmt::format("{}: platform '{}' is not supported: {}", file, platform, kRemedy));
-  if (std::find(std::begin(kBackends), std::end(kBackends), backend) == std::end(kBackends))
-    return unsupported(fmt::format("{}: backend '{}' is not supported: {}", file, backend, kRemedy));
-  return Status::ok();
+  if (!backend.empty() && backend != "flywheel" && backend != "onnxruntime") return Status::ok();
+  if (std::find(std::begin(kPlatforms), std::end(kPlatforms), platform) != std::end(kPlatforms)) return Status::ok();
+  return unsupported(fmt::format(
+      "{}: platform '{}' is not supported: this server runs ONNX models and Flywheel engines: put model.onnx "
+      "or model.engine into the version's folder and leave 'platform' and 'backend' out",
+      file, platform));
 }
 
 Result<ModelConfig> accept(std::shared_ptr<inference::ModelConfig> message, const TextFormat::ParseInfoTree* locations,

@@ -10,18 +10,12 @@
 #include <vector>
 
 #include "server/config/parse_config.h"
-#include "server/repository/buffer_pool.h"
-#include "server/repository/engine_description.h"
 #include "server/repository/model_folder.h"
-#include "server/repository/model_instance.h"
 #include "server/repository/warmup.h"
 #include "server/schedule/scheduler.h"
 
 namespace flywheel::repository {
 namespace {
-
-// Outputs of batches whose responses are still being sent.
-constexpr size_t kKeptBlocksPerInstance = 8;
 
 bool file_exists(const std::string& path) {
   std::error_code ignored;
@@ -30,25 +24,13 @@ bool file_exists(const std::string& path) {
 
 }  // namespace
 
-Result<std::shared_ptr<Engine>> ModelLoader::load_engine(const config::ModelConfig& parsed,
-                                                         const std::string& version_folder, int64_t version,
-                                                         const std::function<bool()>& keep_going,
-                                                         std::string& file_name) const {
-  file_name = parsed.default_model_filename;
-  if (file_name.empty()) {
-    file_name = file_exists(version_folder + "/model.engine") || !file_exists(version_folder + "/model.onnx")
-                    ? "model.engine"
-                    : "model.onnx";
-  }
-  const std::string path = version_folder + "/" + file_name;
-  if (!file_exists(path)) {
-    return not_found(
-        fmt::format("'{}' does not exist: a version's folder needs model.engine or model.onnx, or the file that "
-                    "default_model_filename names",
-                    path));
-  }
-  if (!file_name.ends_with(".onnx")) return options_.engines.load(path);
-  return cache_.load_or_build(path, fmt::format("{}-{}", parsed.name, version), keep_going);
+Result<const backend::Backend*> ModelLoader::choose_backend(const config::ModelConfig& parsed) const {
+  if (parsed.backend.empty() || parsed.backend == "flywheel" || parsed.backend == "onnxruntime") return &engines_;
+  return unsupported(
+      fmt::format("backend '{}' of model '{}' is not supported: this server runs ONNX models and Flywheel engines; put "
+                  "model.onnx or "
+                  "model.engine into the version's folder and leave 'platform' and 'backend' out",
+                  parsed.backend, parsed.name));
 }
 
 Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig& parsed,
@@ -57,20 +39,20 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
   const auto begin = std::chrono::steady_clock::now();
   ServedModel::Parts parts;
   parts.version = version;
-  std::string file_name;
-  FW_ASSIGN_OR_RETURN(
-      parts.engine, load_engine(parsed, model_folder + "/" + std::to_string(version), version, keep_going, file_name));
-  config::ModelDescription description = describe_engine(*parts.engine);
-  description.model_filename = file_name;
+  FW_ASSIGN_OR_RETURN(const backend::Backend* backend, choose_backend(parsed));
+  FW_ASSIGN_OR_RETURN(const std::shared_ptr<backend::OpenModel> model,
+                      backend->open({.parsed = parsed,
+                                     .model_folder = model_folder,
+                                     .version = version,
+                                     .auto_complete = options_.auto_complete,
+                                     .keep_going = keep_going}));
   FW_ASSIGN_OR_RETURN(parts.config,
-                      config::complete_config(parsed, description, {.auto_complete = options_.auto_complete}));
-  const int instances = parts.config.instance_count();
-  auto pool = std::make_shared<BufferPool>(kKeptBlocksPerInstance * static_cast<size_t>(instances));
+                      config::complete_config(parsed, model->description(), {.auto_complete = options_.auto_complete}));
+  FW_RETURN_IF_ERROR(model->configure(parts.config));
   std::vector<std::unique_ptr<schedule::BatchExecutor>> executors;
-  for (int i = 0; i < instances; ++i) {
+  for (int i = 0; i < parts.config.instance_count(); ++i) {
     if (!keep_going()) return Status(Code::kCancelled, "the server is stopping");
-    FW_ASSIGN_OR_RETURN(std::unique_ptr<ModelInstance> instance,
-                        ModelInstance::create(parts.engine, parts.config, options_.threads, pool));
+    FW_ASSIGN_OR_RETURN(std::unique_ptr<schedule::BatchExecutor> instance, model->create_instance(i));
     FW_RETURN_IF_ERROR(run_warmups(parts.config, model_folder, *instance));
     executors.push_back(std::move(instance));
   }
@@ -82,9 +64,11 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
     FW_ASSIGN_OR_RETURN(parts.labels.back(), read_labels(path));
   }
   schedule::SchedulerOptions scheduling;
-  scheduling.arbiter = options_.arbiter;
-  scheduling.latency_curve = latency_curve_of(*parts.engine);
+  if (model->uses_arbiter()) scheduling.arbiter = options_.arbiter;
+  scheduling.latency_curve = model->latency_curve();
+  scheduling.execution_timeout_ns = model->execution_timeout_ns();
   FW_ASSIGN_OR_RETURN(parts.runner, schedule::Scheduler::create(parts.config, std::move(executors), scheduling));
+  parts.model = model;
   parts.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return std::make_unique<ServedModel>(std::move(parts));
 }

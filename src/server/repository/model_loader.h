@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a version's folder to a model that serves: finds the engine (or has it built), completes the configuration from
-// it, makes the instances, warms them up. The repository calls it from its loading threads.
+// From a version's folder to a model that serves: chooses the backend, has it open the files, completes the
+// configuration from that, makes the instances, warms them up. The repository calls it from its loading threads.
 // Thread safety: immutable; any thread.
 #pragma once
 
@@ -10,6 +10,7 @@
 
 #include "flywheel/status.h"
 #include "server/config/model_config.h"
+#include "server/repository/engine_backend.h"
 #include "server/repository/engine_cache.h"
 #include "server/repository/served_model.h"
 #include "server/schedule/arbiter.h"
@@ -25,19 +26,17 @@ struct LoaderOptions {
 
 class ModelLoader {
  public:
-  explicit ModelLoader(LoaderOptions options) : options_(options), cache_(options.engines) {}
+  explicit ModelLoader(LoaderOptions options) : options_(options), engines_(options.engines, options.threads) {}
 
   // `parsed`: the model's configuration as written. The message of a failure says what about which file.
   Result<std::unique_ptr<ServedModel>> load(const config::ModelConfig& parsed, const std::string& model_folder,
                                             int64_t version, const std::function<bool()>& keep_going) const;
 
  private:
-  Result<std::shared_ptr<Engine>> load_engine(const config::ModelConfig& parsed, const std::string& version_folder,
-                                              int64_t version, const std::function<bool()>& keep_going,
-                                              std::string& file_name) const;
+  Result<const backend::Backend*> choose_backend(const config::ModelConfig& parsed) const;
 
   const LoaderOptions options_;
-  const EngineCache cache_;
+  const EngineBackend engines_;
 };
 
 }  // namespace flywheel::repository

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One version of one model, loaded and ready: its configuration, engine, instances and scheduler. The repository hands
-// out shared pointers; a request holds one until it is answered, so that a version that is replaced serves what it has
-// accepted. Immutable but for what the scheduler does. Any thread.
+// One version of one model, loaded and ready: its configuration, what its backend opened, instances and scheduler. The
+// repository hands out shared pointers; a request holds one until it is answered, so that a version that is replaced
+// serves what it has accepted. Immutable but for what the scheduler does. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "flywheel/engine.h"
+#include "server/backend/backend.h"
 #include "server/config/model_config.h"
 #include "server/schedule/request_runner.h"
 
@@ -22,7 +22,7 @@ class ServedModel {
   struct Parts {
     int64_t version = 0;
     config::ModelConfig config;
-    std::shared_ptr<const Engine> engine;
+    std::shared_ptr<const backend::OpenModel> model;
     std::unique_ptr<schedule::RequestRunner> runner;
     std::vector<std::vector<std::string>> labels;  // by output, in the configuration's order
     double load_seconds = 0;
@@ -33,14 +33,14 @@ class ServedModel {
   int64_t version() const { return parts_.version; }
   const config::ModelConfig& config() const { return parts_.config; }
   const std::string& config_json() const { return config_json_; }
-  const Engine& engine() const { return *parts_.engine; }
+  backend::ModelMemory memory() const { return parts_.model->memory(); }
   double load_seconds() const { return parts_.load_seconds; }
   schedule::ModelStatistics& statistics() const { return *statistics_; }
   size_t queued_requests() const { return parts_.runner->queued_requests(); }
   // The class's label; nothing when there is none.
   std::optional<std::string_view> label(std::string_view output, size_t index) const;
 
-  // Whether the request fits the model and the engine's profile; makes it ready for infer().
+  // Whether the request fits the configuration and what the backend adds to it; makes it ready for infer().
   Status prepare(schedule::InferRequest& request) const;
   // Answers through the request's on_response, exactly once.
   void infer(schedule::RequestPtr request) const { parts_.runner->enqueue(std::move(request)); }
@@ -48,16 +48,9 @@ class ServedModel {
   void stop(int64_t grace_ns) const { parts_.runner->stop(grace_ns); }
 
  private:
-  Status check_profile(const schedule::InferRequest& request) const;
-
   const Parts parts_;
   const std::shared_ptr<schedule::ModelStatistics> statistics_;
   const std::string config_json_;
-  // Inputs with extents that differ between requests: the configuration's index and the engine's.
-  struct VariableInput {
-    size_t config_index, engine_index;
-  };
-  std::vector<VariableInput> variable_inputs_;
 };
 
 using ServedModelPtr = std::shared_ptr<const ServedModel>;

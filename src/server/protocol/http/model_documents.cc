@@ -95,12 +95,11 @@ void append_statistics(std::string& json, const ServedModel& model) {
   }
   json += ']';
   append_key(json, "memory_usage");
-  const EngineMemory memory = model.engine().memory();
-  const uint64_t contexts = static_cast<uint64_t>(model.config().instance_count());
+  const uint64_t instances = static_cast<uint64_t>(model.config().instance_count());
   json += "[{";
   append_text(json, "type", "CPU");
   append_number(json, "id", 0);
-  append_number(json, "byte_size", memory.weights_bytes + contexts * (memory.arena_bytes + memory.workspace_bytes));
+  append_number(json, "byte_size", model.memory().total_bytes(instances));
   json += "}]}";
 }
 

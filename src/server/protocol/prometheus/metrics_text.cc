@@ -148,7 +148,7 @@ void write_own_model_metrics(TextWriter& writer, const std::vector<ModelRow>& ro
   for (const ModelRow& row : rows) writer.sample(row.labels, row.model->config().instance_count());
   writer.family("flywheel_model_memory_bytes", "gauge", "Memory of the model by use; weights are mapped and shared");
   for (const ModelRow& row : rows) {
-    const EngineMemory memory = row.model->engine().memory();
+    const backend::ModelMemory memory = row.model->memory();
     const uint64_t instances = static_cast<uint64_t>(row.model->config().instance_count());
     writer.sample(row.labels + ",use=\"weights\"", memory.weights_bytes);
     writer.sample(row.labels + ",use=\"arena\"", memory.arena_bytes * instances);
