@@ -16,5 +16,7 @@ ModelConfig read_message(std::shared_ptr<const inference::ModelConfig> message);
 
 // What can be wrong with a completed configuration by itself, in the words that users of config.pbtxt know.
 Status validate_message(const inference::ModelConfig& message);
+// The part of it about ensembles; validate_message calls it.
+Status validate_ensemble(const inference::ModelConfig& message);
 
 }  // namespace flywheel::config

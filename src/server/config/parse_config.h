@@ -31,6 +31,10 @@ struct CompletionOptions {
 Result<ModelConfig> complete_config(const ModelConfig& parsed, const ModelDescription& model,
                                     const CompletionOptions& options = {});
 
+// An ensemble has no model to complete it from: its text says everything. Checks it by itself. `decoupled`: what its
+// steps make of it.
+Result<ModelConfig> complete_ensemble(const ModelConfig& parsed, bool decoupled = false);
+
 // Every field with its original name, defaults included, 64-bit integers as numbers; map keys are strings.
 std::string config_to_json(const ModelConfig& config);
 

@@ -190,6 +190,8 @@ TEST(RefusedFields, EveryFieldIsEitherRefusedOrHonoured) {
       "ModelConfig.max_batch_size", "ModelConfig.input", "ModelConfig.output", "ModelConfig.optimization",
       "ModelConfig.dynamic_batching", "ModelConfig.instance_group", "ModelConfig.default_model_filename",
       "ModelConfig.metric_tags", "ModelConfig.parameters", "ModelConfig.model_warmup",
+      "ModelConfig.ensemble_scheduling", "ModelEnsembling.step", "ModelEnsembling.max_inflight_requests",
+      "Step.model_name", "Step.model_version", "Step.input_map", "Step.output_map", "Step.model_namespace",
       // Containers of fields that are refused themselves when they ask for something.
       "ModelConfig.model_transaction_policy", "ModelConfig.response_cache",
       // Placement of host memory: without meaning on a CPU, there as here.

@@ -27,8 +27,6 @@ constexpr RefusedField kRefused[] = {
     {"ModelConfig.batch_output", kRagged},
     {"ModelConfig.sequence_batching",
      "stateful sequences are not supported; use dynamic_batching, with the state as ordinary inputs and outputs"},
-    {"ModelConfig.ensemble_scheduling",
-     "pipelines of models are not supported; call the models one after the other, or merge them into one ONNX graph"},
     {"ModelConfig.cc_model_filenames", "it chooses a file by GPU; use default_model_filename"},
     {"ModelConfig.model_operations", "custom operator libraries are not loaded; express the operator in ONNX"},
     {"ModelConfig.model_repository_agents",

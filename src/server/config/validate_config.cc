@@ -188,6 +188,10 @@ Status validate_parts(const inference::ModelConfig& message) {
 Status validate_message(const inference::ModelConfig& message) {
   if (Status status = validate_parts(message); !status.is_ok())
     return {status.code(), fmt::format("{} for {}", status.message(), message.name())};
+  if (message.has_ensemble_scheduling()) return validate_ensemble(message);
+  if (message.platform() == "ensemble")
+    return invalid_argument(fmt::format(
+        "ensemble scheduling must be set for ensemble {} whose platform is ensemble", message.name()));
   FW_RETURN_IF_ERROR(validate_instances(message));
   for (const auto& warmup : message.model_warmup()) {
     Status status = validate_warmup(warmup, message);
