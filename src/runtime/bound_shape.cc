@@ -25,10 +25,28 @@ bool view_extent(const TensorDesc& desc, int64_t offset, int64_t& low_bytes, int
          !__builtin_mul_overflow(high, size, &high_bytes);
 }
 
+// Of all operands of all steps. Below this, the whole team takes longer to start and to meet at barriers than it saves.
+constexpr int64_t kLeastBytesForTeam = 64 << 10;
+
+bool is_worth_a_team(const std::vector<kernels::Problem>& problems) {
+  int64_t bytes = 0;
+  for (const kernels::Problem& problem : problems) {
+    for (const auto* descs : {&problem.inputs, &problem.outputs}) {
+      for (const TensorDesc& desc : *descs) {
+        const std::optional<int64_t> elements = checked_element_count(desc.dims);
+        if (!elements || *elements >= kLeastBytesForTeam) return true;
+        bytes += *elements * static_cast<int64_t>(dtype_size(desc.dtype));
+      }
+    }
+    if (bytes >= kLeastBytesForTeam) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine, std::vector<Dims> input_dims,
-                                                       int workers, std::byte* arena) {
+                                                       int team_size, std::byte* arena) {
   const engine::Plan& plan = engine.plan();
   FW_ASSIGN_OR_RETURN(std::vector<int64_t> values, engine::evaluate_exprs(plan, input_dims));
   std::unique_ptr<BoundShape> bound(new BoundShape());
@@ -59,7 +77,14 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
   bound->input_dims_ = std::move(input_dims);
 
   size_t pointer_count = 0;
-  for (const engine::Step& step : plan.steps) pointer_count += step.inputs.size() + step.outputs.size();
+  std::vector<kernels::Problem> problems;
+  for (const engine::Step& step : plan.steps) {
+    pointer_count += step.inputs.size() + step.outputs.size();
+    Result<kernels::Problem> problem = engine::bind_problem(step, values);
+    if (!problem.is_ok()) return problem.status().with_context(fmt::format("step '{}'", step.name));
+    problems.push_back(std::move(problem).value());
+  }
+  bound->workers_ = is_worth_a_team(problems) ? team_size : 1;
   bound->pointers_.resize(pointer_count);
   bound->operands_.resize(plan.steps.size());
   bound->faults_ = std::make_unique<std::atomic<uint32_t>[]>(plan.steps.size());
@@ -68,8 +93,7 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const engine::Step& step = plan.steps[s];
     auto failed = [&](const Status& status) { return status.with_context(fmt::format("step '{}'", step.name)); };
-    Result<kernels::Problem> problem = engine::bind_problem(step, values);
-    if (!problem.is_ok()) return failed(problem.status());
+    kernels::Problem& problem = problems[s];
     kernels::Operands& operands = bound->operands_[s];
 
     auto place = [&](const engine::Operand& operand, const TensorDesc& desc) -> Status {
@@ -109,10 +133,10 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
     };
     const size_t first = next;
     for (size_t i = 0; i < step.inputs.size(); ++i) {
-      if (Status status = place(step.inputs[i], problem->inputs[i]); !status.is_ok()) return failed(status);
+      if (Status status = place(step.inputs[i], problem.inputs[i]); !status.is_ok()) return failed(status);
     }
     for (size_t i = 0; i < step.outputs.size(); ++i) {
-      if (Status status = place(step.outputs[i], problem->outputs[i]); !status.is_ok()) return failed(status);
+      if (Status status = place(step.outputs[i], problem.outputs[i]); !status.is_ok()) return failed(status);
     }
     operands.inputs = bound->pointers_.data() + first;
     operands.outputs = bound->pointers_.data() + first + step.inputs.size();
@@ -120,18 +144,18 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
     operands.faults = &bound->faults_[s];
     const kernels::Tactic& tactic = engine.tactic(s);
     if (tactic.packed_bytes != nullptr) {
-      FW_RETURN_IF_ERROR(tactic.accepts(*problem, engine.machine()).with_context(fmt::format("step '{}'", step.name)));
-      if (const uint64_t needed = tactic.packed_bytes(*problem); step.packed_bytes < needed) {
+      FW_RETURN_IF_ERROR(tactic.accepts(problem, engine.machine()).with_context(fmt::format("step '{}'", step.name)));
+      if (const uint64_t needed = tactic.packed_bytes(problem); step.packed_bytes < needed) {
         return failed(corrupt(
             fmt::format("its packed weights have {} bytes, its kernel reads {}: the engine is damaged, rebuild it",
                         step.packed_bytes, needed)));
       }
     }
-    Result<std::unique_ptr<kernels::BoundKernel>> kernel = tactic.bind(*problem, engine.machine(), workers);
+    Result<std::unique_ptr<kernels::BoundKernel>> kernel = tactic.bind(problem, engine.machine(), bound->workers_);
     if (!kernel.is_ok()) return failed(kernel.status());
     bound->workspace_bytes_ = std::max(bound->workspace_bytes_, (*kernel)->workspace_bytes());
     bound->kernels_.push_back(std::move(*kernel));
-    bound->output_descs_.push_back(std::move(problem->outputs));
+    bound->output_descs_.push_back(std::move(problem.outputs));
   }
   return bound;
 }

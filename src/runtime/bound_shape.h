@@ -15,14 +15,15 @@ namespace flywheel::runtime {
 
 class BoundShape {
  public:
-  // Evaluates all extents, checks that every operand stays inside its storage, prepares every kernel. `workspace_limit`
-  // 0: no limit (to find out what the profile's max needs).
-  static Result<std::unique_ptr<BoundShape>> create(const EngineImpl& engine, std::vector<Dims> input_dims, int workers,
-                                                    std::byte* arena);
+  // Evaluates all extents, checks that every operand stays inside its storage, prepares every kernel for workers().
+  static Result<std::unique_ptr<BoundShape>> create(const EngineImpl& engine, std::vector<Dims> input_dims,
+                                                    int team_size, std::byte* arena);
 
   const std::vector<Dims>& input_dims() const { return input_dims_; }
   const std::vector<Dims>& output_dims() const { return output_dims_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
+  // How many workers have to launch each step: the whole team, or one where there is little to do.
+  int workers() const { return workers_; }
 
   // Puts the callers' arrays into the operand tables. REQUIRES: as many as the engine has.
   void set_io(std::span<const void* const> inputs, std::span<void* const> outputs, std::byte* workspace);
@@ -50,6 +51,7 @@ class BoundShape {
   std::vector<Patch> patches_;
   std::unique_ptr<std::atomic<uint32_t>[]> faults_;
   size_t workspace_bytes_ = 0;
+  int workers_ = 1;
 };
 
 }  // namespace flywheel::runtime

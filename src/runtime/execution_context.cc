@@ -163,7 +163,7 @@ Status ContextImpl::run_bound(std::span<const void* const> inputs, std::span<voi
 
 void ContextImpl::run_steps() {
   const BoundShape* bound = current_;
-  team_->run([bound](Worker& worker) {
+  run_on_workers([bound](Worker& worker) {
     const size_t steps = bound->step_count();
     for (size_t step = 0; step < steps; ++step) {
       bound->launch(step, worker);
@@ -175,7 +175,7 @@ void ContextImpl::run_steps() {
 void ContextImpl::run_steps_timed() {
   const BoundShape* bound = current_;
   double* step_ms = step_ms_.data();
-  team_->run([bound, step_ms](Worker& worker) {
+  run_on_workers([bound, step_ms](Worker& worker) {
     using Clock = std::chrono::steady_clock;
     auto before = Clock::now();
     for (size_t step = 0; step < bound->step_count(); ++step) {
@@ -194,7 +194,7 @@ void ContextImpl::run_steps_timed() {
 void ContextImpl::run_steps_observed() {
   const BoundShape* bound = current_;
   for (size_t step = 0; step < bound->step_count(); ++step) {
-    team_->run([bound, step](Worker& worker) { bound->launch(step, worker); });
+    run_on_workers([bound, step](Worker& worker) { bound->launch(step, worker); });
     const engine::Step& plan_step = engine_->plan().steps[step];
     for (size_t output = 0; output < plan_step.outputs.size(); ++output) {
       const TensorDesc& desc = bound->output_desc(step, output);

@@ -41,6 +41,12 @@ class ContextImpl final : public ExecutionContext {
   Status check_io(std::span<const void* const> inputs, std::span<void* const> outputs) const;
   Status run_bound(std::span<const void* const> inputs, std::span<void* const> outputs);
   Status report_faults();
+  template <class Body>
+  void run_on_workers(const Body& body) {
+    if (current_->workers() > 1) return team_->run(body);
+    Worker alone = Worker::alone();
+    body(alone);
+  }
   void run_steps();
   void run_steps_timed();
   void run_steps_observed();

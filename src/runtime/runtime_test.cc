@@ -6,13 +6,14 @@
 #include <thread>
 
 #include "engine/test_plan.h"
+#include "runtime/bound_shape.h"
 #include "runtime/engine_impl.h"
 
 namespace flywheel::runtime {
 namespace {
 
-std::shared_ptr<EngineImpl> copy_engine() {
-  auto engine = EngineImpl::from_plan(engine::copy_plan(), {});
+std::shared_ptr<EngineImpl> copy_engine(int64_t max_rows = 8) {
+  auto engine = EngineImpl::from_plan(engine::copy_plan(max_rows), {});
   EXPECT_TRUE(engine.is_ok()) << engine.status().to_string();
   return engine.is_ok() ? *engine : nullptr;
 }
@@ -50,10 +51,10 @@ TEST(Engine, RefusesAFileThatDoesNotExist) {
 }
 
 TEST(ExecutionContext, RunsEveryShapeOfTheProfile) {
-  auto engine = copy_engine();
+  auto engine = copy_engine(5000);
   for (int threads : {1, 2, 3}) {
     auto context = make_context(*engine, threads);
-    for (int64_t n : {2, 8, 1, 5, 8}) {
+    for (int64_t n : {2, 5000, 1, 4999, 5000}) {
       ASSERT_TRUE(context->set_shape(0, {n, 4}).is_ok());
       ASSERT_TRUE(context->bind().is_ok());
       EXPECT_EQ(context->output_dims(0)[0], n);
@@ -66,6 +67,18 @@ TEST(ExecutionContext, RunsEveryShapeOfTheProfile) {
       EXPECT_EQ(x, y);
     }
   }
+}
+
+TEST(BoundShape, TakesTheTeamOnlyForWorkThatIsWorthIt) {
+  auto engine = copy_engine(5000);
+  auto workers = [&](int64_t rows) {
+    auto bound = BoundShape::create(*engine, {{rows, 4}}, 3, nullptr);
+    EXPECT_TRUE(bound.is_ok()) << bound.status().to_string();
+    return (*bound)->workers();
+  };
+  EXPECT_EQ(workers(1), 1);
+  EXPECT_EQ(workers(1000), 1);
+  EXPECT_EQ(workers(5000), 3);
 }
 
 TEST(ExecutionContext, NamesWhatIsOutsideTheProfile) {

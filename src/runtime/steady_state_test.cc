@@ -59,17 +59,17 @@ TEST(SteadyState, CountersCount) {
 }
 
 TEST(SteadyState, RunsNeitherAllocateNorLock) {
-  auto engine = EngineImpl::from_plan(engine::copy_plan(), {});
+  auto engine = EngineImpl::from_plan(engine::copy_plan(4096), {});
   ASSERT_TRUE(engine.is_ok());
   ContextOptions options;
   options.threads = 2;
   auto context = (*engine)->create_context(options);
   ASSERT_TRUE(context.is_ok());
-  std::vector<float> x(32, 2.0F), y(32, 0.0F);
+  std::vector<float> x(16384, 2.0F), y(16384, 0.0F);
   const void* inputs[] = {x.data()};
   void* outputs[] = {y.data()};
   auto run_all = [&] {
-    for (int64_t n : {1, 8, 3}) {
+    for (int64_t n : {1, 4096, 3}) {  // by one worker and by the team
       ASSERT_TRUE((*context)->set_shape(0, {n, 4}).is_ok());
       ASSERT_TRUE((*context)->run(inputs, outputs).is_ok());
     }
@@ -81,7 +81,7 @@ TEST(SteadyState, RunsNeitherAllocateNorLock) {
   g_counting = false;
   EXPECT_EQ(g_allocations.load(), 0);
   EXPECT_EQ(g_locks.load(), 0);
-  EXPECT_EQ(y[11], 2.0F);
+  EXPECT_EQ(y[16383], 2.0F);
 }
 
 }  // namespace
