@@ -24,6 +24,20 @@ bool file_exists(const std::string& path) {
 
 }  // namespace
 
+Result<std::vector<std::vector<std::string>>> read_label_files(const config::ModelConfig& config,
+                                                               const std::string& model_folder) {
+  std::vector<std::vector<std::string>> labels;
+  for (const config::TensorConfig& output : config.outputs) {
+    labels.emplace_back();
+    const std::string path =
+        model_folder + "/" + (output.label_filename.empty() ? "labels.txt" : output.label_filename);
+    // Without a word in the configuration, labels.txt can only mean the one output.
+    if (output.label_filename.empty() && (config.outputs.size() > 1 || !file_exists(path))) continue;
+    FW_ASSIGN_OR_RETURN(labels.back(), read_labels(path));
+  }
+  return labels;
+}
+
 Result<const backend::Backend*> ModelLoader::choose_backend(const config::ModelConfig& parsed) const {
   if (parsed.backend.empty() || parsed.backend == "flywheel" || parsed.backend == "onnxruntime") return &engines_;
   return unsupported(
@@ -56,13 +70,7 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
     FW_RETURN_IF_ERROR(run_warmups(parts.config, model_folder, *instance));
     executors.push_back(std::move(instance));
   }
-  for (const config::TensorConfig& output : parts.config.outputs) {
-    parts.labels.emplace_back();
-    std::string path = model_folder + "/" + (output.label_filename.empty() ? "labels.txt" : output.label_filename);
-    // Without a word in the configuration, labels.txt can only mean the one output.
-    if (output.label_filename.empty() && (parts.config.outputs.size() > 1 || !file_exists(path))) continue;
-    FW_ASSIGN_OR_RETURN(parts.labels.back(), read_labels(path));
-  }
+  FW_ASSIGN_OR_RETURN(parts.labels, read_label_files(parts.config, model_folder));
   schedule::SchedulerOptions scheduling;
   if (model->uses_arbiter()) scheduling.arbiter = options_.arbiter;
   scheduling.latency_curve = model->latency_curve();

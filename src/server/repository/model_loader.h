@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "flywheel/status.h"
 #include "server/config/model_config.h"
@@ -16,6 +17,10 @@
 #include "server/schedule/arbiter.h"
 
 namespace flywheel::repository {
+
+// By output, in the configuration's order; empty without a file.
+Result<std::vector<std::vector<std::string>>> read_label_files(const config::ModelConfig& config,
+                                                               const std::string& model_folder);
 
 struct LoaderOptions {
   EngineCacheOptions engines;

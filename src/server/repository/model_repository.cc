@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "server/config/parse_config.h"
+#include "server/repository/ensemble_loader.h"
 #include "server/repository/model_folder.h"
 
 namespace flywheel::repository {
@@ -157,17 +158,51 @@ void ModelRepository::start_loading(const std::map<std::string, std::vector<std:
   } else {
     names = wanted;
   }
-  std::lock_guard lock(start_mutex_);
-  loads_at_start_ = static_cast<int>(names.size());
+  names = with_missing_steps(names, std::nullopt);
+  auto order =
+      std::make_shared<LoadOrder>(names, [&](const std::string& name) { return needs_of(name, std::nullopt); });
+  {
+    std::lock_guard lock(start_mutex_);
+    loads_at_start_ = static_cast<int>(order->size());
+  }
+  load_in_order(order->first(), order, [this](const std::string& name, Status problem) {
+    const Status status = problem.is_ok() ? load_now(name, std::nullopt) : fail_model(name, problem);
+    std::lock_guard done_lock(start_mutex_);
+    if (!status.is_ok()) start_failures_ += (start_failures_.empty() ? "" : "; ") + status.message();
+    --loads_at_start_;
+    start_changed_.notify_all();
+  });
+}
+
+void ModelRepository::load_in_order(const std::vector<std::string>& names, std::shared_ptr<LoadOrder> order,
+                                    LoadOne load) {
   for (const std::string& name : names) {
-    queue_->post(name, [this, name] {
-      const Status status = load_now(name, std::nullopt);
-      std::lock_guard done_lock(start_mutex_);
-      if (!status.is_ok()) start_failures_ += (start_failures_.empty() ? "" : "; ") + status.message();
-      --loads_at_start_;
-      start_changed_.notify_all();
+    queue_->post(name, [this, name, order, load] {
+      load(name, order->problem(name));
+      load_in_order(order->after(name), order, load);
     });
   }
+}
+
+// What cannot be read is reported when the model is loaded.
+std::vector<std::string> ModelRepository::needs_of(const std::string& name,
+                                                   const std::optional<std::string>& config_json) const {
+  const Result<std::string> folder = folder_of(name);
+  if (!folder.is_ok()) return {};
+  const Result<config::ModelConfig> parsed = read_config(name, *folder, config_json);
+  return parsed.is_ok() ? step_models(*parsed) : std::vector<std::string>();
+}
+
+std::vector<std::string> ModelRepository::with_missing_steps(const std::vector<std::string>& names,
+                                                             const std::optional<std::string>& config_json) const {
+  std::vector<std::string> all = names;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (const std::string& step : needs_of(all[i], i == 0 ? config_json : std::nullopt)) {
+      const bool known = std::find(all.begin(), all.end(), step) != all.end();
+      if (!known && !table_.find(step, -1).is_ok() && folder_of(step).is_ok()) all.push_back(step);
+    }
+  }
+  return all;
 }
 
 Status ModelRepository::wait_until_started() const {
@@ -249,7 +284,9 @@ Status ModelRepository::load_versions(const std::string& name, const std::string
   for (int64_t version : versions) {
     log(LogLevel::kInfo, "loading: {}:{}", name, version);
     Result<std::unique_ptr<ServedModel>> model =
-        loader_->load(parsed, folder, version, [this] { return !stopping_.load(std::memory_order_acquire); });
+        parsed.ensemble
+            ? load_ensemble(parsed, folder, version, table_)
+            : loader_->load(parsed, folder, version, [this] { return !stopping_.load(std::memory_order_acquire); });
     if (!model.is_ok()) {
       log(LogLevel::kError, "failed to load '{}' version {}: {}", name, version, model.status().to_string());
       failures[version] = reason_of(model.status());
@@ -326,25 +363,48 @@ Status ModelRepository::check_control_mode() const {
 void ModelRepository::load(const std::string& name, std::optional<std::string> config_json, Done done) {
   if (Status status = check_control_mode(); !status.is_ok()) return done(std::move(status));
   if (stopping_.load(std::memory_order_acquire)) return done(unavailable("Server exiting"));
+  // Which models it needs is read on a loading thread.
   queue_->post(name, [this, name, config_json = std::move(config_json), done = std::move(done)] {
-    done(load_now(name, config_json));
+    const std::vector<std::string> all = with_missing_steps({name}, config_json);
+    if (all.size() == 1) return done(load_now(name, config_json));
+    auto order = std::make_shared<LoadOrder>(
+        all, [&](const std::string& model) { return needs_of(model, model == name ? config_json : std::nullopt); });
+    load_in_order(order->first(), order, [this, name, config_json, done](const std::string& model, Status problem) {
+      const std::optional<std::string> config = model == name ? config_json : std::nullopt;
+      const Status status = problem.is_ok() ? load_now(model, config) : fail_model(model, problem);
+      if (model == name) done(status);
+    });
   });
 }
 
-void ModelRepository::unload(const std::string& name, Done done) {
+void ModelRepository::unload(const std::string& name, Done done, bool with_steps) {
   if (Status status = check_control_mode(); !status.is_ok()) return done(std::move(status));
-  queue_->post(name, [this, name, done = std::move(done)] { done(unload_now(name)); });
+  queue_->post(name, [this, name, with_steps, done = std::move(done)] {
+    std::vector<std::string> steps;
+    if (Result<ServedModelPtr> model = table_.find(name, -1); with_steps && model.is_ok())
+      steps = step_models((*model)->config());
+    const Status status = unload_now(name);
+    for (const std::string& step : steps) (void)unload_now(step);
+    done(status);
+  });
 }
 
 void ModelRepository::stop(int64_t grace_ns) {
   stopping_.store(true, std::memory_order_release);
-  // Models that serve stop side by side, while loading comes to its end.
-  std::vector<std::thread> stoppers;
-  for (const ServedModelPtr& model : table_.ready_models()) {
-    stoppers.emplace_back([model, grace_ns] { model->stop(grace_ns); });
-  }
+  // Models that serve stop side by side, after what is made of them, while loading comes to its end.
+  std::thread stopping([order = stop_order(table_.ready_models()), grace_ns] {
+    const int64_t until_ns = schedule::monotonic_now_ns() + grace_ns;
+    for (const std::vector<ServedModelPtr>& group : order) {
+      std::vector<std::thread> stoppers;
+      for (const ServedModelPtr& model : group) {
+        stoppers.emplace_back(
+            [model, until_ns] { model->stop(std::max<int64_t>(until_ns - schedule::monotonic_now_ns(), 0)); });
+      }
+      for (std::thread& stopper : stoppers) stopper.join();
+    }
+  });
   queue_->finish();
-  for (std::thread& stopper : stoppers) stopper.join();
+  stopping.join();
   // And those that were loaded in the meantime.
   for (const ServedModelPtr& model : table_.ready_models()) model->stop(grace_ns);
 }

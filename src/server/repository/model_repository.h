@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "flywheel/status.h"
+#include "server/repository/load_order.h"
 #include "server/repository/load_queue.h"
 #include "server/repository/model_loader.h"
 #include "server/repository/model_table.h"
@@ -66,8 +67,10 @@ class ModelRepository {
   // Explicit mode only, with Triton's text otherwise. `done` is called once, from any thread, when the new versions
   // serve or the old ones remain. `config_json` stands in for config.pbtxt.
   void load(const std::string& name, std::optional<std::string> config_json, Done done);
-  // `done` is called when no new request reaches the model; those accepted are still answered.
-  void unload(const std::string& name, Done done);
+  // An ensemble's models that do not serve are loaded before it.
+  // `done` is called when no new request reaches the model; those accepted are still answered. `with_steps`: the models
+  // that an ensemble is made of go too.
+  void unload(const std::string& name, Done done, bool with_steps = false);
 
   // Not ready from now on; models answer all they have, at most for `grace_ns`, and refuse the rest. Ends loading.
   void stop(int64_t grace_ns);
@@ -76,6 +79,12 @@ class ModelRepository {
   class Reaper;
   void choose_execution_slots();
   void start_loading(const std::map<std::string, std::vector<std::string>>& found);
+  // Loads one of a set, then those that waited for it.
+  using LoadOne = std::function<void(const std::string& name, Status problem)>;
+  void load_in_order(const std::vector<std::string>& names, std::shared_ptr<LoadOrder> order, LoadOne load);
+  std::vector<std::string> needs_of(const std::string& name, const std::optional<std::string>& config_json) const;
+  std::vector<std::string> with_missing_steps(const std::vector<std::string>& names,
+                                              const std::optional<std::string>& config_json) const;
   Status load_now(const std::string& name, const std::optional<std::string>& config_json);
   Status unload_now(const std::string& name);
   Result<std::string> folder_of(const std::string& name) const;

@@ -20,8 +20,16 @@ std::optional<std::string_view> ServedModel::label(std::string_view output, size
   return std::nullopt;
 }
 
+std::vector<std::string> ServedModel::labels(std::string_view output) const {
+  for (size_t i = 0; i < parts_.config.outputs.size(); ++i) {
+    if (parts_.config.outputs[i].name == output) return parts_.labels[i];
+  }
+  return {};
+}
+
 Status ServedModel::prepare(schedule::InferRequest& request) const {
   FW_RETURN_IF_ERROR(check_request(parts_.config, request));
+  if (parts_.model == nullptr) return {};
   const Status status = parts_.model->check(request);
   return status.is_ok() ? status : Status(status.code(), request_prefix(request.id) + status.message());
 }

@@ -22,7 +22,7 @@ class ServedModel {
   struct Parts {
     int64_t version = 0;
     config::ModelConfig config;
-    std::shared_ptr<const backend::OpenModel> model;
+    std::shared_ptr<const backend::OpenModel> model;  // null: an ensemble
     std::unique_ptr<schedule::RequestRunner> runner;
     std::vector<std::vector<std::string>> labels;  // by output, in the configuration's order
     double load_seconds = 0;
@@ -33,12 +33,13 @@ class ServedModel {
   int64_t version() const { return parts_.version; }
   const config::ModelConfig& config() const { return parts_.config; }
   const std::string& config_json() const { return config_json_; }
-  backend::ModelMemory memory() const { return parts_.model->memory(); }
+  backend::ModelMemory memory() const { return parts_.model ? parts_.model->memory() : backend::ModelMemory{}; }
   double load_seconds() const { return parts_.load_seconds; }
   schedule::ModelStatistics& statistics() const { return *statistics_; }
   size_t queued_requests() const { return parts_.runner->queued_requests(); }
   // The class's label; nothing when there is none.
   std::optional<std::string_view> label(std::string_view output, size_t index) const;
+  std::vector<std::string> labels(std::string_view output) const;
 
   // Whether the request fits the configuration and what the backend adds to it; makes it ready for infer().
   Status prepare(schedule::InferRequest& request) const;
