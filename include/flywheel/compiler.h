@@ -20,9 +20,17 @@ struct ProfileShape {
 // "name:1x3x224x224,8x3x224x224,32x3x224x224" (min, opt, max), or one shape for all three.
 Result<std::pair<std::string, ProfileShape>> parse_profile(std::string_view text);
 
+// What is known of the shapes that will come, in place of the defaults for dims that the profile does not give.
+struct ShapeHints {
+  int64_t max_batch = 0;  // of the first dim of every input, if that is dynamic; 0: not known
+  // By input name: extents that are always the same; -1: not known. Ignored for another rank.
+  std::map<std::string, std::vector<int64_t>> dims;
+};
+
 struct BuildOptions {
   std::map<std::string, ProfileShape>
       profile;  // by input name; inputs with dynamic dims that are absent get printed defaults
+  ShapeHints hints;
   std::string device = "cpu";
   std::string target_isa;       // "" = this machine's best; another one is cross-built from heuristics
   int threads = 0;              // that the engine is tuned for; 0: all cores

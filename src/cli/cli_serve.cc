@@ -34,8 +34,9 @@ sigset_t signal_set(std::initializer_list<int> numbers) {
 }
 
 Status build_for_server(const std::string& onnx_path, const std::string& engine_path,
-                        const std::function<bool()>& keep_going) {
+                        const repository::KnownShapes& shapes, const std::function<bool()>& keep_going) {
   BuildOptions build;
+  build.hints = {shapes.max_batch, shapes.dims};
   build.progress = [&](std::string_view, int, int) { return keep_going == nullptr || keep_going(); };
   FW_ASSIGN_OR_RETURN(BuildReport report, build_engine(onnx_path, engine_path, build));
   for (const std::string& note : report.notes) log(LogLevel::kInfo, "{}", note);

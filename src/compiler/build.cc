@@ -70,7 +70,7 @@ class Builder {
     FW_ASSIGN_OR_RETURN(model_, onnx_import::import_file(onnx_path));
     report_.onnx_nodes = model_.node_count;
     FW_RETURN_IF_ERROR(run_passes());
-    FW_ASSIGN_OR_RETURN(auto profile, complete_profile(*model_.graph, options_.profile, report_.notes));
+    FW_ASSIGN_OR_RETURN(auto profile, complete_profile(*model_.graph, options_.profile, options_.hints, report_.notes));
     FW_ASSIGN_OR_RETURN(lower::SymbolTable symbols, lower::bind_symbols(*model_.graph, profile));
     FW_RETURN_IF_ERROR(report_progress("lower", 0, 1));
     FW_ASSIGN_OR_RETURN(lower::LoweredGraph lowered, lower::lower(*model_.graph));

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 
 namespace flywheel {
 namespace {
@@ -41,6 +43,14 @@ Range default_range(const ir::Value& input, size_t dim, bool dynamic_image) {
   return {1, 64, 256};
 }
 
+std::optional<Range> hinted_range(const ir::Value& input, size_t dim, const ShapeHints& hints) {
+  if (auto it = hints.dims.find(input.name); it != hints.dims.end() && it->second.size() == input.shape.size()) {
+    if (const int64_t extent = it->second[dim]; extent >= 0) return Range{extent, extent, extent};
+  }
+  if (dim > 0 || hints.max_batch <= 0) return std::nullopt;
+  return Range{1, std::min<int64_t>(8, hints.max_batch), hints.max_batch};
+}
+
 }  // namespace
 
 Result<std::pair<std::string, ProfileShape>> parse_profile(std::string_view text) {
@@ -76,7 +86,7 @@ std::string profile_to_string(const std::string& name, const ProfileShape& shape
 
 Result<std::map<std::string, ProfileShape>> complete_profile(const ir::Graph& graph,
                                                              const std::map<std::string, ProfileShape>& given,
-                                                             std::vector<std::string>& notes) {
+                                                             const ShapeHints& hints, std::vector<std::string>& notes) {
   std::map<std::string, ProfileShape> profile = given;
   // A symbol that a given profile covers has that range in the other inputs, too.
   std::map<std::string, Range> known;
@@ -86,6 +96,14 @@ Result<std::map<std::string, ProfileShape>> complete_profile(const ir::Graph& gr
     for (size_t d = 0; d < input->shape.size(); ++d) {
       if (input->shape[d].is_symbol())
         known[input->shape[d].symbol_name()] = {it->second.min[d], it->second.opt[d], it->second.max[d]};
+    }
+  }
+  for (const ir::Value* input : graph.inputs()) {
+    if (profile.contains(input->name)) continue;
+    for (size_t d = 0; d < input->shape.size(); ++d) {
+      if (input->shape[d].is_constant()) continue;
+      if (std::optional<Range> hinted = hinted_range(*input, d, hints))
+        known.try_emplace(input->shape[d].to_string(), *hinted);
     }
   }
   for (const ir::Value* input : graph.inputs()) {

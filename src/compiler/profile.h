@@ -11,11 +11,11 @@
 
 namespace flywheel {
 
-// The given profile completed with fixed dims and with defaults for inputs that it does not name; each default taken is
-// told in `notes`.
+// The given profile completed with fixed dims and, for inputs that it does not name, with what the hints say and with
+// defaults; each input with a default is told in `notes`.
 Result<std::map<std::string, ProfileShape>> complete_profile(const ir::Graph& graph,
                                                              const std::map<std::string, ProfileShape>& given,
-                                                             std::vector<std::string>& notes);
+                                                             const ShapeHints& hints, std::vector<std::string>& notes);
 std::string profile_to_string(const std::string& name, const ProfileShape& shape);  // as parse_profile reads it
 
 }  // namespace flywheel

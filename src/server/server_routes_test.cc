@@ -260,7 +260,8 @@ TEST_F(ServerTest, RefusesBadOptions) {
 
 TEST_F(ServerTest, BuildsFromOnnx) {
   folder_.write("m/1/model.onnx", "onnx");
-  options_.build_from_onnx = [](const std::string&, const std::string& engine, const std::function<bool()>&) -> Status {
+  options_.build_from_onnx = [](const std::string&, const std::string& engine, const repository::KnownShapes&,
+                                const std::function<bool()>&) -> Status {
     std::ofstream(engine) << "double";
     return {};
   };
@@ -271,7 +272,7 @@ TEST_F(ServerTest, BuildsFromOnnx) {
 TEST_F(ServerTest, GivesUpBuildingWhenStopped) {
   folder_.write("m/1/model.onnx", "onnx");
   std::atomic<bool> building{false};
-  options_.build_from_onnx = [&](const std::string&, const std::string&,
+  options_.build_from_onnx = [&](const std::string&, const std::string&, const repository::KnownShapes&,
                                  const std::function<bool()>& keep_going) -> Status {
     building = true;
     while (keep_going()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

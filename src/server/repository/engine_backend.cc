@@ -97,6 +97,17 @@ Status EngineModel::check(const schedule::InferRequest& request) const {
   return {};
 }
 
+KnownShapes known_shapes(const config::ModelConfig& parsed) {
+  KnownShapes shapes;
+  shapes.max_batch = parsed.max_batch_size;
+  for (const config::TensorConfig& input : parsed.inputs) {
+    std::vector<int64_t> dims = input.model_dims();
+    if (parsed.max_batch_size > 0) dims.insert(dims.begin(), -1);
+    shapes.dims[input.name] = std::move(dims);
+  }
+  return shapes;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<backend::OpenModel>> EngineBackend::open(const backend::ModelSource& source) const {
@@ -115,7 +126,8 @@ Result<std::shared_ptr<backend::OpenModel>> EngineBackend::open(const backend::M
   }
   Result<std::shared_ptr<Engine>> engine =
       file_name.ends_with(".onnx")
-          ? cache_.load_or_build(path, fmt::format("{}-{}", source.parsed.name, source.version), source.keep_going)
+          ? cache_.load_or_build(path, fmt::format("{}-{}", source.parsed.name, source.version),
+                                 known_shapes(source.parsed), source.keep_going)
           : options_.load(path);
   if (!engine.is_ok()) return engine.status();
   return std::shared_ptr<backend::OpenModel>(

@@ -2,6 +2,7 @@
 #include "server/repository/engine_cache.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -67,7 +68,14 @@ void remove_outdated(const fs::path& current, std::string_view prefix, std::stri
 
 }  // namespace
 
+std::string KnownShapes::to_string() const {
+  std::string text = fmt::format("batch {}", max_batch);
+  for (const auto& [name, extents] : dims) text += fmt::format("; {} {}", name, fmt::join(extents, "x"));
+  return text;
+}
+
 Result<std::shared_ptr<Engine>> EngineCache::load_or_build(const std::string& onnx_path, std::string_view label,
+                                                           const KnownShapes& shapes,
                                                            const std::function<bool()>& keep_going) const {
   if (!options_.build) {
     return unsupported(
@@ -77,8 +85,8 @@ Result<std::shared_ptr<Engine>> EngineCache::load_or_build(const std::string& on
   }
   const fs::path onnx(onnx_path);
   FW_ASSIGN_OR_RETURN(const std::string content, hash_sources(onnx.parent_path()));
-  const std::string machine =
-      fmt::format("-{:08x}", static_cast<uint32_t>(XXH3_64bits(options_.machine.data(), options_.machine.size())));
+  const std::string target = options_.machine + "/" + shapes.to_string();
+  const std::string machine = fmt::format("-{:08x}", static_cast<uint32_t>(XXH3_64bits(target.data(), target.size())));
   const fs::path folder = options_.folder.empty() ? onnx.parent_path() : fs::path(options_.folder);
   const std::string prefix =
       options_.folder.empty() ? onnx.filename().string() + "." : fmt::format("{}.", fmt::to_string(label));
@@ -95,7 +103,7 @@ Result<std::shared_ptr<Engine>> EngineCache::load_or_build(const std::string& on
   const std::string part = fmt::format("{}{}.{}", path.string(), kPartSuffix, ::getpid());
   log(LogLevel::kInfo, "building an engine for {} from '{}'; it is kept as '{}'", label, onnx_path, path.string());
   const auto begin = std::chrono::steady_clock::now();
-  const Status built = options_.build(onnx_path, part, keep_going);
+  const Status built = options_.build(onnx_path, part, shapes, keep_going);
   if (!built.is_ok()) {
     fs::remove(part, error);
     const bool unwritable = ::access(folder.c_str(), W_OK) != 0;

@@ -4,19 +4,30 @@
 // given here. Called from loading threads; several processes may share a cache.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "flywheel/engine.h"
 #include "flywheel/status.h"
 
 namespace flywheel::repository {
 
+// What a model's configuration says of the shapes that will come.
+struct KnownShapes {
+  int64_t max_batch = 0;                             // 0: not said
+  std::map<std::string, std::vector<int64_t>> dims;  // by input, with the batch; -1: any
+
+  std::string to_string() const;
+};
+
 // Writes an engine for the ONNX file. Gives up, with kCancelled, soon after `keep_going` returns false.
 using EngineBuilder = std::function<Status(const std::string& onnx_path, const std::string& engine_path,
-                                           const std::function<bool()>& keep_going)>;
+                                           const KnownShapes& shapes, const std::function<bool()>& keep_going)>;
 using EngineLoader = std::function<Result<std::shared_ptr<Engine>>(const std::string& path)>;
 
 struct EngineCacheOptions {
@@ -32,6 +43,7 @@ class EngineCache {
 
   // `label`: names the model in the log and in the cache folder.
   Result<std::shared_ptr<Engine>> load_or_build(const std::string& onnx_path, std::string_view label,
+                                                const KnownShapes& shapes,
                                                 const std::function<bool()>& keep_going) const;
 
  private:

@@ -237,7 +237,7 @@ TEST_F(ModelRepositoryTest, StopAnswersEverything) {
 TEST_F(ModelRepositoryTest, BuildsFromOnnxOnceAndAgainWhenItChanges) {
   int builds = 0;
   options_.loader.engines.machine = "test machine";
-  options_.loader.engines.build = [&](const std::string& onnx, const std::string& engine,
+  options_.loader.engines.build = [&](const std::string& onnx, const std::string& engine, const KnownShapes&,
                                       const std::function<bool()>& keep_going) -> Status {
     EXPECT_TRUE(keep_going());
     EXPECT_THAT(onnx, HasSubstr("/m/1/model.onnx"));
@@ -268,10 +268,30 @@ TEST_F(ModelRepositoryTest, BuildsFromOnnxOnceAndAgainWhenItChanges) {
   EXPECT_EQ(builds, 3);
 }
 
+TEST_F(ModelRepositoryTest, BuildsFromOnnxForTheConfiguredShapes) {
+  std::vector<std::string> shapes;
+  options_.loader.engines.build = [&](const std::string&, const std::string& engine, const KnownShapes& known,
+                                      const std::function<bool()>&) -> Status {
+    shapes.push_back(known.to_string());
+    std::ofstream(engine) << "text";
+    return {};
+  };
+  folder_.write("m/1/model.onnx", "onnx");
+  folder_.write("m/config.pbtxt", R"(max_batch_size: 4 input { name: "ids" data_type: TYPE_INT64 dims: 16 })");
+  ASSERT_TRUE(start().is_ok());
+  folder_.write("m/config.pbtxt", R"(max_batch_size: 3 input { name: "ids" data_type: TYPE_INT64 dims: -1 })");
+  ASSERT_TRUE(start().is_ok());
+  ASSERT_TRUE(start().is_ok());
+  folder_.write("m/config.pbtxt", "");
+  ASSERT_TRUE(start().is_ok());
+  EXPECT_THAT(shapes, ElementsAre("batch 4; ids -1x16", "batch 3; ids -1x-1", "batch 0"));
+}
+
 TEST_F(ModelRepositoryTest, SaysWhyAnOnnxFileCannotBeBuilt) {
   folder_.write("m/1/model.onnx", "onnx");
   EXPECT_THAT(start().message(), HasSubstr("started without the compiler"));
-  options_.loader.engines.build = [](const std::string&, const std::string& engine, const std::function<bool()>&) {
+  options_.loader.engines.build = [](const std::string&, const std::string& engine, const KnownShapes&,
+                                     const std::function<bool()>&) {
     std::ofstream(engine) << "half";
     return unsupported("node 'n' (Foo): no such operator");
   };
