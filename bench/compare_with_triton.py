@@ -31,7 +31,7 @@ GRPC = {"flywheel": 18001, "triton": 18011}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 CONFIG = """name: "echo"
-%smax_batch_size: 32
+%smax_batch_size: 64
 input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] } ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
