@@ -18,6 +18,12 @@ struct BatchItem {
   // The executor's answer for this request. A failure here fails this request alone.
   Status status;
   std::vector<OutputTensor> outputs;
+  Parameters parameters;  // of the response
+  // For an executor that gives this request's responses itself, with respond(): it keeps `shared`, which is null
+  // outside of the scheduler, and sets `deferred`. Its last response may come after execute has returned; what is
+  // counted is `status`, when it returns.
+  RequestPtr shared;
+  bool deferred = false;
 };
 
 struct Batch {
@@ -34,6 +40,12 @@ class BatchExecutor {
   // Runs the batch and fills every item's outputs or status. A failure that is returned fails the whole batch and no
   // other.
   virtual Status execute(Batch& batch) = 0;
+  // The batch that execute runs has been answered without it, because it takes too long: to return soon would be good.
+  // From another thread than execute, with the scheduler's lock held: quick, and calls nothing of the scheduler's.
+  virtual void give_up() {}
+  // After the last execute. Returns when all deferred requests are answered; those that are not at `until_ns`
+  // (monotonic) it answers as unavailable.
+  virtual void drain(int64_t until_ns) { (void)until_ns; }
 };
 
 }  // namespace flywheel::schedule

@@ -17,6 +17,9 @@
 namespace flywheel::schedule {
 namespace {
 
+// About what two threads cost that wake each other.
+constexpr int64_t kQuickNs = 10'000;
+
 template <class Predicate>
 void wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, int64_t when_ns, Predicate ready) {
   if (when_ns == kNever) {
@@ -41,7 +44,7 @@ void answer(const Step& refusal) {
 //
 // Instances take turns: one is the leader, waits for the policy to form a batch, takes it out of the queue and passes
 // the lead on before it executes. The keeper refuses what expires or is cancelled, at any time, and watches for batches
-// that hang. All state below is guarded by mutex_; no callback and no executor is called under it.
+// that hang. All state below is guarded by mutex_; no callback is called under it, and of executors only give_up.
 class Scheduler::Core : public CancelListener, public std::enable_shared_from_this<Scheduler::Core> {
  public:
   Core(const config::ModelConfig& config, std::unique_ptr<BatchPolicy> policy,
@@ -72,6 +75,7 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
     std::vector<RequestPtr> requests;  // fixed once the job runs: the keeper may read it meanwhile
     DispatchReason reason = DispatchReason::kNoDelay;
     uint64_t ticket = 0;
+    size_t instance = 0;
     int64_t hangs_at_ns = kNever;
     DeviceArbiter::Lease lease;
     bool given_up = false;  // answered without the executor
@@ -81,6 +85,10 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
   void run_instance(size_t index);
   void run_keeper();
   JobPtr form_job(std::unique_lock<std::mutex>& lock);
+  JobPtr make_job(Step& step, DeviceArbiter::Lease lease, int64_t now_ns);
+  JobPtr form_job_here_locked(int64_t now_ns);
+  void begin_locked(const JobPtr& job);
+  bool is_quick(int64_t batch_size) const;
   void execute(size_t index, const JobPtr& job);
   void give_up(const JobPtr& job, std::unique_lock<std::mutex>& lock, const Status& status);
   void call_leader_locked();
@@ -112,6 +120,7 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
   bool stopping_ = false;
   std::list<JobPtr> running_;
 
+  bool lent_ = false;            // the only instance's executor is used by a caller of enqueue
   bool led_ = false;             // an instance has the lead
   bool leader_waits_ = false;    // and waits for a reason to act
   bool leader_called_ = false;   // which it has been given
@@ -147,9 +156,37 @@ void Scheduler::Core::call_keeper_locked(int64_t by_ns) {
   keeper_cv_.notify_one();
 }
 
+// What takes less than waking another thread is executed by whoever brings it.
+bool Scheduler::Core::is_quick(int64_t batch_size) const {
+  for (const LatencyCurve::Point& point : options_.latency_curve.points)
+    if (point.batch_size >= batch_size) return point.p50_ns > 0 && point.p50_ns <= kQuickNs;
+  return false;
+}
+
+// A batch for the caller itself, if the only instance is idle and the policy would send one now; null otherwise.
+Scheduler::Core::JobPtr Scheduler::Core::form_job_here_locked(int64_t now_ns) {
+  if (executors_.size() != 1 || !leader_waits_ || leader_called_ || lent_ || idle_ == 0) return nullptr;
+  const Decision decision = former_.peek(now_ns, device_locked());
+  if (decision.action != Decision::Action::kDispatch) return nullptr;
+  int64_t rows = 0;
+  for (const InferRequest* request : decision.requests) rows += request->batch_size;
+  if (!is_quick(rows)) return nullptr;
+  DeviceArbiter::Lease lease;
+  if (client_ != nullptr) {
+    lease = options_.arbiter->try_acquire(client_);
+    if (!lease.is_held()) return nullptr;
+  }
+  Step step = former_.next(now_ns, device_locked());
+  JobPtr job = make_job(step, std::move(lease), now_ns);
+  lent_ = true;
+  begin_locked(job);
+  return job;
+}
+
 void Scheduler::Core::enqueue(RequestPtr request) {
   request->set_cancel_listener(weak_from_this());
   InferResponse refusal;
+  JobPtr job;
   {
     std::lock_guard lock(mutex_);
     const int64_t now_ns = monotonic_now_ns();
@@ -168,7 +205,8 @@ void Scheduler::Core::enqueue(RequestPtr request) {
       if (leader_lacks_device_) device.idle_instances = 0;
       refusal.status = former_.push(request, now_ns, device, refusal.reason);
     }
-    if (refusal.status.is_ok()) {
+    if (refusal.status.is_ok() && !request->is_cancelled()) job = form_job_here_locked(now_ns);
+    if (refusal.status.is_ok() && job == nullptr) {
       // The leader is woken only if it would do something, so that waiting for a batch to fill costs no wake-ups.
       if (leader_waits_ && !leader_called_) {
         const Decision decision = former_.peek(now_ns, device_locked());
@@ -184,7 +222,15 @@ void Scheduler::Core::enqueue(RequestPtr request) {
       return;
     }
   }
-  request->respond(std::move(refusal));
+  if (job == nullptr) {
+    request->respond(std::move(refusal));
+    return;
+  }
+  execute(0, job);
+  std::lock_guard lock(mutex_);
+  ++idle_;
+  lent_ = false;
+  if (!former_.empty() || stopping_) call_leader_locked();
 }
 
 void Scheduler::Core::on_cancel(InferRequest& request) {
@@ -192,6 +238,23 @@ void Scheduler::Core::on_cancel(InferRequest& request) {
   if (!request.place.queued) return;
   former_.cancel(request);
   call_keeper_locked(monotonic_now_ns());
+}
+
+Scheduler::Core::JobPtr Scheduler::Core::make_job(Step& step, DeviceArbiter::Lease lease, int64_t now_ns) {
+  auto job = std::make_shared<Job>();
+  job->requests = std::move(step.requests);
+  job->reason = step.reason;
+  job->ticket = release_.take_ticket();
+  job->lease = std::move(lease);
+  if (options_.execution_timeout_ns > 0) job->hangs_at_ns = deadline(now_ns, options_.execution_timeout_ns);
+  return job;
+}
+
+void Scheduler::Core::begin_locked(const JobPtr& job) {
+  --idle_;
+  running_.push_back(job);
+  statistics->add_executing(1);
+  call_keeper_locked(job->hangs_at_ns);
 }
 
 Scheduler::Core::JobPtr Scheduler::Core::form_job(std::unique_lock<std::mutex>& lock) {
@@ -219,13 +282,7 @@ Scheduler::Core::JobPtr Scheduler::Core::form_job(std::unique_lock<std::mutex>& 
       continue;
     }
     if (step.kind == Step::Kind::kBatch) {
-      auto job = std::make_shared<Job>();
-      job->requests = std::move(step.requests);
-      job->reason = step.reason;
-      job->ticket = release_.take_ticket();
-      job->lease = std::move(lease);
-      if (options_.execution_timeout_ns > 0) job->hangs_at_ns = deadline(now_ns, options_.execution_timeout_ns);
-      return job;
+      return make_job(step, std::move(lease), now_ns);
     }
     if (client_ != nullptr && have_device) {
       lock.unlock();
@@ -234,7 +291,7 @@ Scheduler::Core::JobPtr Scheduler::Core::form_job(std::unique_lock<std::mutex>& 
       lock.lock();
       continue;  // something may have arrived meanwhile
     }
-    if (stopping_ && former_.empty()) return nullptr;
+    if (stopping_ && former_.empty() && !lent_) return nullptr;
     leader_waits_ = true;
     leader_called_ = false;
     leader_wakes_ns_ = step.wait_until_ns;
@@ -250,10 +307,8 @@ void Scheduler::Core::run_instance(size_t index) {
     led_ = true;
     JobPtr job = form_job(lock);
     if (job != nullptr) {
-      --idle_;
-      running_.push_back(job);
-      statistics->add_executing(1);
-      call_keeper_locked(job->hangs_at_ns);
+      job->instance = index;
+      begin_locked(job);
     }
     led_ = false;
     turn_cv_.notify_one();
@@ -273,7 +328,7 @@ void Scheduler::Core::execute(size_t index, const JobPtr& job) {
   Batch batch;
   batch.items.reserve(requests.size());
   for (const RequestPtr& request : requests) {
-    batch.items.push_back({.request = request.get(), .status = {}, .outputs = {}});
+    batch.items.push_back({.request = request.get(), .status = {}, .outputs = {}, .parameters = {}, .shared = request});
     batch.batch_size += request->batch_size;
   }
   Status status;
@@ -306,6 +361,7 @@ void Scheduler::Core::execute(size_t index, const JobPtr& job) {
     response.status = status.is_ok() ? std::move(item.status) : status;
     if (response.status.is_ok()) {
       response.outputs = std::move(item.outputs);
+      response.parameters = std::move(item.parameters);
     } else {
       response.reason = FailureReason::kBackend;
     }
@@ -314,7 +370,7 @@ void Scheduler::Core::execute(size_t index, const JobPtr& job) {
     timeline.input_done_ns = batch.input_done_ns != 0 ? batch.input_done_ns : timeline.batch_formed_ns;
     timeline.output_done_ns = now_ns;
     statuses.push_back(response.status);
-    answers.emplace_back(requests[i], std::move(response));
+    if (!item.deferred || !status.is_ok()) answers.emplace_back(requests[i], std::move(response));
   }
   statistics->record_batch(index, requests, statuses, job->reason, now_ns);
   release_.complete(job->ticket, std::move(answers));
@@ -325,6 +381,8 @@ void Scheduler::Core::give_up(const JobPtr& job, std::unique_lock<std::mutex>& l
   std::erase(running_, job);
   job->given_up = true;
   ++hung_;
+  // Under the lock, or it might be the instance's next batch that suffers.
+  executors_[job->instance]->give_up();
   ended_cv_.notify_all();
   statistics->add_executing(-1);
   const int64_t now_ns = monotonic_now_ns();
@@ -412,6 +470,9 @@ void Scheduler::Core::stop(int64_t grace_ns) {
   keeper_called_ = true;
   keeper_cv_.notify_one();
   lock.unlock();
+  if (all_ended) {
+    for (const auto& executor : executors_) executor->drain(until_ns);
+  }
   keeper_.join();
   for (std::thread& thread : threads_) {
     if (all_ended) {
