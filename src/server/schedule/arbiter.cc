@@ -19,27 +19,47 @@ std::shared_ptr<DeviceArbiter::Client> DeviceArbiter::add_client(int priority_cl
   return std::make_shared<Client>(priority_class, weight > 0 ? weight : 1);
 }
 
+// Time that a client did not use is not saved up: it comes back at the level of those that stayed.
+void DeviceArbiter::add_active_locked(Client& client) {
+  if (client.active == 0) client.service = std::max(client.service, virtual_time_[client.priority_class]);
+  ++client.active;
+}
+
+DeviceArbiter::Lease DeviceArbiter::lease_locked(const std::shared_ptr<Client>& client) {
+  Lease lease;
+  lease.arbiter_ = this;
+  lease.client_ = client;
+  lease.since_ns_ = clock_();
+  return lease;
+}
+
 DeviceArbiter::Lease DeviceArbiter::acquire(const std::shared_ptr<Client>& client) {
   Waiter waiter;
   waiter.client = client.get();
   std::unique_lock lock(mutex_);
   if (client->cancelled) return {};
-  // Time that a client did not use is not saved up: it comes back at the level of those that stayed.
-  if (client->active == 0) client->service = std::max(client->service, virtual_time_[client->priority_class]);
-  ++client->active;
+  add_active_locked(*client);
   waiters_.push_back(&waiter);
   grant_locked();
   waiter.changed_cv.wait(lock, [&] { return waiter.granted || client->cancelled; });
-  Lease lease;
-  if (!waiter.granted) {
-    waiters_.remove(&waiter);
-    --client->active;
-    return lease;
-  }
-  lease.arbiter_ = this;
-  lease.client_ = client;
-  lease.since_ns_ = clock_();
-  return lease;
+  if (waiter.granted) return lease_locked(client);
+  waiters_.remove(&waiter);
+  --client->active;
+  return {};
+}
+
+DeviceArbiter::Lease DeviceArbiter::try_acquire(const std::shared_ptr<Client>& client) {
+  std::lock_guard lock(mutex_);
+  if (client->cancelled || free_slots_ == 0 || !waiters_.empty()) return {};
+  add_active_locked(*client);
+  take_slot_locked(*client);
+  return lease_locked(client);
+}
+
+void DeviceArbiter::take_slot_locked(const Client& client) {
+  --free_slots_;
+  double& virtual_time = virtual_time_[client.priority_class];
+  virtual_time = std::max(virtual_time, client.service);
 }
 
 void DeviceArbiter::grant_locked() {
@@ -51,9 +71,7 @@ void DeviceArbiter::grant_locked() {
     });
     Waiter* waiter = *best;
     waiters_.erase(best);
-    --free_slots_;
-    double& virtual_time = virtual_time_[waiter->client->priority_class];
-    virtual_time = std::max(virtual_time, waiter->client->service);
+    take_slot_locked(*waiter->client);
     waiter->granted = true;
     waiter->changed_cv.notify_one();
   }

@@ -32,6 +32,8 @@ class DeviceArbiter {
 
   // Waits for a slot. The lease is empty if the client was cancelled.
   Lease acquire(const std::shared_ptr<Client>& client);
+  // Empty if that would wait.
+  Lease try_acquire(const std::shared_ptr<Client>& client);
   // For a model that stops: its waiting and future calls of acquire return at once, with nothing.
   void cancel(const std::shared_ptr<Client>& client);
 
@@ -39,6 +41,9 @@ class DeviceArbiter {
 
  private:
   struct Waiter;
+  void add_active_locked(Client& client);
+  void take_slot_locked(const Client& client);
+  Lease lease_locked(const std::shared_ptr<Client>& client);
   void grant_locked();
   void release(Client& client, int64_t held_ns);
 

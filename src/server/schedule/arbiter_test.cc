@@ -139,6 +139,18 @@ TEST(Arbiter, CancelledClientGetsNothing) {
   EXPECT_TRUE(arbiter.acquire(stays).is_held());
 }
 
+TEST(Arbiter, TryingDoesNotWait) {
+  DeviceArbiter arbiter;
+  Client first = arbiter.add_client(1, 1), second = arbiter.add_client(1, 1);
+  auto lease = arbiter.try_acquire(first);
+  EXPECT_TRUE(lease.is_held());
+  EXPECT_FALSE(arbiter.try_acquire(second).is_held());
+  lease.release();
+  EXPECT_TRUE(arbiter.try_acquire(second).is_held());
+  arbiter.cancel(first);
+  EXPECT_FALSE(arbiter.try_acquire(first).is_held());
+}
+
 TEST(Arbiter, LeaseMoves) {
   DeviceArbiter arbiter;
   Client client = arbiter.add_client(1, 1);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <random>
 #include <thread>
@@ -24,16 +25,65 @@ TEST(Scheduler, NoWakeUpIsLost) {
     constexpr int kRounds = 3000;
     for (int round = 0; round < kRounds; ++round) {
       auto request = std::make_shared<InferRequest>();
-      request->on_response = [&](InferRequest&, InferResponse) {
+      request->on_response = [&](InferRequest&, const InferResponse& response) {
         std::lock_guard lock(mutex);
+        EXPECT_TRUE(response.status.is_ok()) << response.status.to_string();
         ++done;
         changed.notify_one();
       };
       scheduler->enqueue(request);
       std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return done == round + 1; });
+      ASSERT_TRUE(changed.wait_for(lock, kPatience, [&] { return done == round + 1; }));
     }
   }
+}
+
+TEST(Scheduler, WhatIsQuickRunsWhereItComesFrom) {
+  SchedulerOptions options;
+  options.latency_curve.points = {{1, 5'000, 6'000}, {4, 50'000, 60'000}};
+  std::thread::id executed_by;
+  auto scheduler = make_scheduler(
+      batching_config("", 4),
+      [&](Batch&) {
+        executed_by = std::this_thread::get_id();
+        return Status::ok();
+      },
+      1, options);
+  Inbox inbox;
+  auto runs_here = [&](const std::string& id, int64_t batch_size) {
+    // The instance has to have gone to rest before.
+    for (int i = 0; i < 200; ++i) {
+      const std::string name = id + std::to_string(i);
+      scheduler->enqueue(inbox.request(name, batch_size));
+      EXPECT_TRUE(inbox.answer(name).status.is_ok());
+      if (executed_by == std::this_thread::get_id()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  };
+  EXPECT_TRUE(runs_here("one", 1));
+  EXPECT_FALSE(runs_here("four", 4)) << "that takes longer than a wake-up";
+  scheduler->stop(kDefaultGraceNs);
+  EXPECT_EQ(scheduler->statistics()->snapshot().executing_batches, 0);
+}
+
+TEST(Scheduler, StopWaitsForWhatACallerExecutes) {
+  SchedulerOptions options;
+  options.latency_curve.points = {{1, 5'000, 6'000}};
+  Device device(false);
+  auto scheduler = make_scheduler(batching_config("", 4), on(device), 1, options);
+  Inbox inbox;
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::thread caller([&] { scheduler->enqueue(inbox.request("a")); });
+  device.wait_for_batches(1);
+  scheduler->enqueue(inbox.request("b"));
+  std::thread stopper([&] { scheduler->stop(kDefaultGraceNs); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  device.open();
+  stopper.join();
+  caller.join();
+  EXPECT_TRUE(inbox.answer("a").status.is_ok());
+  EXPECT_TRUE(inbox.answer("b").status.is_ok());
 }
 
 struct Totals {
@@ -43,12 +93,13 @@ struct Totals {
 };
 
 // Producers, cancellers, failing batches, time limits, full queues and a stop in the middle, all at once.
-void run_storm(const std::string& batching, int instances, DeviceArbiter* arbiter, uint64_t seed) {
+void run_storm(const std::string& batching, int instances, DeviceArbiter* arbiter, uint64_t seed, bool quick = false) {
   constexpr int kProducers = 4;
   constexpr int kRequests = 400;
   Totals totals;
   SchedulerOptions options;
   options.arbiter = arbiter;
+  if (quick) options.latency_curve.points = {{8, 1000, 1000}};
   auto scheduler = make_scheduler(
       batching_config(batching, 8),
       [](Batch& batch) {
@@ -110,6 +161,7 @@ TEST(Scheduler, StormLosesNothing) {
       DeviceArbiter arbiter;
       run_storm(batching, instances, nullptr, seed++);
       run_storm(batching, instances, &arbiter, seed++);
+      run_storm(batching, instances, &arbiter, seed++, true);
     }
   }
 }

@@ -318,6 +318,7 @@ TEST(Scheduler, InstancesExecuteAtTheSameTime) {
   device.wait_for_batches(3);
   device.open();
   inbox.wait_for(3);
+  EXPECT_EQ(device.most_running(), 3);
 }
 
 TEST(Scheduler, ArbiterLetsOneBatchRunAtATimeAndTheOthersGrow) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -17,6 +18,9 @@
 #include "server/schedule/simulation_test_data.h"
 
 namespace flywheel::schedule {
+
+// Of a test that waits for what must happen.
+constexpr std::chrono::seconds kPatience{60};
 
 // What the executors of a test share: which batches came, and a gate that they wait at.
 class Device {
@@ -49,7 +53,7 @@ class Device {
   }
   void wait_for_batches(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return batches_.size() >= count; });
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return batches_.size() >= count; }));
   }
   std::vector<std::vector<std::string>> batches() {
     std::lock_guard lock(mutex_);
@@ -100,12 +104,13 @@ class Inbox {
   }
   void wait_for(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return order_.size() >= count; });
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return order_.size() >= count; }));
   }
   // Waits for it.
   InferResponse answer(const std::string& id) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return answers_.contains(id); });
+    if (!changed_.wait_for(lock, kPatience, [&] { return answers_.contains(id); }))
+      return {.status = internal_error("no answer to " + id)};
     return answers_[id].front();
   }
   Timeline timeline(const std::string& id) {
