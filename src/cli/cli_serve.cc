@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <initializer_list>
+#include <limits>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/log.h"
@@ -55,6 +58,10 @@ Status serve(const ServeFlags& flags) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   FW_ASSIGN_OR_RETURN(std::unique_ptr<server::Server> server, server::Server::start(options));
   log(LogLevel::kInfo, "listening for HTTP on {}:{}", options.http_address, server->http_port());
+  if (options.allow_grpc) {
+    log(LogLevel::kInfo, "listening for gRPC on {}:{}",
+        options.grpc_address.empty() ? options.http_address : options.grpc_address, server->grpc_port());
+  }
   if (options.allow_metrics) {
     log(LogLevel::kInfo, "metrics at http://{}:{}/metrics",
         options.metrics_address.empty() ? options.http_address : options.metrics_address, server->metrics_port());
@@ -86,7 +93,8 @@ Status serve(const ServeFlags& flags) {
 void add_serve(CLI::App& app, Verb& chosen) {
   auto flags = std::make_shared<ServeFlags>();
   server::ServerOptions& options = flags->options;
-  CLI::App* verb = app.add_subcommand("serve", "Serve a model repository over HTTP (KServe v2, Triton's extensions)");
+  CLI::App* verb =
+      app.add_subcommand("serve", "Serve a model repository over HTTP and gRPC (KServe v2, Triton's extensions)");
   verb->add_option("--model-repository", options.model_repositories, "Folder of models; may be repeated")
       ->required()
       ->type_name("DIR")
@@ -122,6 +130,42 @@ void add_serve(CLI::App& app, Verb& chosen) {
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
   verb->add_option("--http-max-input-size", options.http_max_input_bytes, "Largest body in bytes")
+      ->capture_default_str();
+  verb->add_option("--allow-grpc", options.allow_grpc, "Serve gRPC")->capture_default_str();
+  verb->add_option("--grpc-address", options.grpc_address, "Where gRPC listens; default: as --http-address");
+  verb->add_option("--grpc-port", options.grpc_port, "0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  verb->add_flag("--reuse-grpc-port", options.reuse_grpc_port, "Several servers may share the port");
+  verb->add_option("--grpc-thread-count,--grpc-infer-thread-count", options.grpc_threads,
+                   "0: one for every two cores, 8 at most")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  verb->add_option("--grpc-infer-response-compression-level", options.grpc.response_compression,
+                   "none; low, medium or high: responses are compressed where the client takes it")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, grpc::CompressionLevel>{{"none", grpc::CompressionLevel::kNone},
+                                                        {"low", grpc::CompressionLevel::kLow},
+                                                        {"medium", grpc::CompressionLevel::kMedium},
+                                                        {"high", grpc::CompressionLevel::kHigh}}));
+  verb->add_option("--grpc-keepalive-time", options.grpc.keepalive_time_ms,
+                   "Milliseconds of silence after which a client is pinged")
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max() / 1'000'000))
+      ->capture_default_str();
+  verb->add_option("--grpc-keepalive-timeout", options.grpc.keepalive_timeout_ms,
+                   "Milliseconds after which a client that does not answer a ping is gone")
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max() / 1'000'000))
+      ->capture_default_str();
+  verb->add_option("--grpc-keepalive-permit-without-calls", options.grpc.keepalive_without_calls,
+                   "Ping clients without calls, too")
+      ->capture_default_str();
+  verb->add_option("--grpc-max-connection-age", options.grpc.max_connection_age_ms,
+                   "Milliseconds after which a client is told to connect anew; 0: never")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max() / 1'000'000))
+      ->capture_default_str();
+  verb->add_option("--grpc-max-connection-age-grace", options.grpc.max_connection_age_grace_ms,
+                   "Milliseconds that its calls have then; 0: as long as they take")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max() / 1'000'000))
       ->capture_default_str();
   verb->add_option("--allow-metrics", options.allow_metrics, "Serve /metrics")->capture_default_str();
   verb->add_option("--metrics-address", options.metrics_address, "Default: as --http-address");

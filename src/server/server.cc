@@ -9,6 +9,7 @@
 #include "base/cpu_info.h"
 #include "base/log.h"
 #include "flywheel/engine.h"
+#include "server/protocol/grpc/inference_service.h"
 #include "server/protocol/prometheus/metrics_handler.h"
 #include "server/protocol/prometheus/metrics_text.h"
 #include "server/schedule/timeline.h"
@@ -52,14 +53,18 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   if (options.model_repositories.empty())
     return invalid_argument("no model repository: give one with --model-repository");
   FW_RETURN_IF_ERROR(check_port(options.http_port, "--http-port"));
+  FW_RETURN_IF_ERROR(check_port(options.grpc_port, "--grpc-port"));
   FW_RETURN_IF_ERROR(check_port(options.metrics_port, "--metrics-port"));
   if (options.model_load_threads < 1) return invalid_argument("--model-load-thread-count must be at least 1");
   if (options.http_threads < 0) return invalid_argument("--http-thread-count must be at least 1");
+  if (options.grpc_threads < 0) return invalid_argument("--grpc-thread-count must be at least 1");
   FW_ASSIGN_OR_RETURN(const Machine machine, detect_machine());
   std::unique_ptr<Server> server(new Server(options));
   server->repository_ = std::make_unique<repository::ModelRepository>(repository_options(options, machine));
   ServerOptions listening = options;
-  if (listening.http_threads == 0) listening.http_threads = std::clamp(machine.cores / 2, 1, kMaxHttpThreads);
+  const int threads = std::clamp(machine.cores / 2, 1, kMaxHttpThreads);
+  if (listening.http_threads == 0) listening.http_threads = threads;
+  if (listening.grpc_threads == 0) listening.grpc_threads = threads;
   FW_RETURN_IF_ERROR(server->start_listening(listening));
   server->repository_->start();
   return server;
@@ -78,6 +83,7 @@ Status Server::start_listening(const ServerOptions& options) {
   protocol.max_binary_body_bytes = std::max(protocol.max_binary_body_bytes, options.http_max_input_bytes);
   FW_ASSIGN_OR_RETURN(http_, http::HttpServer::start(
                                  inference, std::make_shared<http::KServeHandler>(*repository_, std::move(protocol))));
+  if (options.allow_grpc) FW_RETURN_IF_ERROR(start_grpc(options));
   if (!options.allow_metrics) return {};
   http::HttpOptions metrics = options.http;
   metrics.name = "Metrics service";
@@ -89,9 +95,22 @@ Status Server::start_listening(const ServerOptions& options) {
   return {};
 }
 
+Status Server::start_grpc(const ServerOptions& options) {
+  grpc::GrpcOptions listening = options.grpc;
+  listening.address = options.grpc_address.empty() ? options.http_address : options.grpc_address;
+  listening.port = static_cast<uint16_t>(options.grpc_port);
+  listening.reuse_port = options.reuse_grpc_port;
+  listening.threads = options.grpc_threads;
+  grpc::ServiceOptions protocol;
+  protocol.server_name = options.server_id;
+  auto service = std::make_shared<grpc::InferenceService>(*repository_, std::move(protocol), listening);
+  FW_ASSIGN_OR_RETURN(grpc_, grpc::GrpcServer::start(listening, std::move(service)));
+  return {};
+}
+
 std::string Server::collect_metrics() const {
   const std::vector<repository::ServedModelPtr> models = repository_->table().ready_models();
-  return prometheus::render_metrics({models, http_->counts(), repository_->is_ready()});
+  return prometheus::render_metrics({models, http_->counts(), grpc_counts(), repository_->is_ready()});
 }
 
 Status Server::wait_until_loaded() const {
@@ -108,12 +127,19 @@ Status Server::stop(int64_t timeout_ms) {
   const int64_t deadline_ns = schedule::monotonic_now_ns() + timeout_ms * kNsPerMs;
   // New requests are refused before models stop, so that only what was accepted is left for them.
   if (http_ != nullptr) http_->begin_drain();
+  if (grpc_ != nullptr) grpc_->begin_drain();
   // A little less time for models than for connections, so that the answer "not in time" can still be sent.
   const int64_t grace_ms = timeout_ms - std::min(timeout_ms / 4, kAnswerTimeMs);
   std::thread models([this, grace_ms] { repository_->stop(grace_ms * kNsPerMs); });
   Status status;
-  if (http_ != nullptr)
-    status = http_->stop(std::max<int64_t>(0, (deadline_ns - schedule::monotonic_now_ns()) / kNsPerMs));
+  auto stop_listener = [&](auto& listener) {
+    if (listener == nullptr) return;
+    const Status stopped =
+        listener->stop(std::max<int64_t>(0, (deadline_ns - schedule::monotonic_now_ns()) / kNsPerMs));
+    if (status.is_ok()) status = stopped;
+  };
+  stop_listener(http_);
+  stop_listener(grpc_);
   models.join();
   if (metrics_ != nullptr) (void)metrics_->stop(std::min<int64_t>(timeout_ms, 100));
   if (status.is_ok()) log(LogLevel::kInfo, "all requests are answered; the server has stopped");

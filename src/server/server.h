@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole server: the model repository, the inference protocol's listener and the metrics' one. The command line
+// The whole server: the model repository, the inference protocol's listeners and the metrics' one. The command line
 // makes one from its flags, waits, and stops it; it handles no signals itself. It knows the compiler only as a function
 // that the caller may give it.
 //
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "flywheel/status.h"
+#include "server/protocol/grpc/grpc_server.h"
 #include "server/protocol/http/http_server.h"
 #include "server/protocol/http/kserve_handler.h"
 #include "server/repository/model_repository.h"
@@ -40,11 +41,17 @@ struct ServerOptions {
   bool reuse_http_port = false;
   int http_threads = 0;  // 0: one for every two cores, 8 at most
   uint64_t http_max_input_bytes = 64 << 20;
+  bool allow_grpc = true;
+  std::string grpc_address;  // "": as http_address
+  int grpc_port = 8001;      // 0: any free one
+  bool reuse_grpc_port = false;
+  int grpc_threads = 0;  // as http_threads
   bool allow_metrics = true;
   std::string metrics_address;  // "": as http_address
   int metrics_port = 8002;      // 0: any free one
   std::string server_id = "flywheel";
   http::HttpOptions http;  // limits and time-outs; names, addresses, ports and threads are taken from above
+  grpc::GrpcOptions grpc;  // the same for gRPC
 
   // Builds an engine from an ONNX file, atomically or not; see EngineBuilder. Empty: ONNX files are refused.
   repository::EngineBuilder build_from_onnx;
@@ -64,9 +71,11 @@ class Server {
   Status wait_until_loaded() const;
   bool is_ready() const { return repository_->is_ready(); }
   uint16_t http_port() const { return http_->port(); }
+  uint16_t grpc_port() const { return grpc_ != nullptr ? grpc_->port() : uint16_t{0}; }
   uint16_t metrics_port() const { return metrics_ != nullptr ? metrics_->port() : uint16_t{0}; }
   repository::ModelRepository& models() { return *repository_; }
   http::HttpCounts http_counts() const { return http_->counts(); }
+  grpc::GrpcCounts grpc_counts() const { return grpc_ != nullptr ? grpc_->counts() : grpc::GrpcCounts(); }
 
   // Not ready from now on; takes no new connections, answers new requests with 503 and everything accepted before as
   // usual, without waiting for batches to fill; then ends. kDeadlineExceeded says what was left when the time was up.
@@ -75,11 +84,13 @@ class Server {
  private:
   explicit Server(const ServerOptions& options);
   Status start_listening(const ServerOptions& options);
+  Status start_grpc(const ServerOptions& options);
   std::string collect_metrics() const;
 
   const bool exit_on_error_;
   std::unique_ptr<repository::ModelRepository> repository_;
   std::unique_ptr<http::HttpServer> http_;
+  std::unique_ptr<grpc::GrpcServer> grpc_;
   std::unique_ptr<http::HttpServer> metrics_;
   std::mutex stop_mutex_;
   bool stopped_ = false;

@@ -26,7 +26,7 @@ class ServerTest : public testing::Test {
   ServerTest() {
     options_.model_repositories = {folder_.path()};
     options_.http_address = "127.0.0.1";
-    options_.http_port = options_.metrics_port = 0;
+    options_.http_port = options_.grpc_port = options_.metrics_port = 0;
     options_.http_threads = 2;
     options_.cores = 2;
     options_.load_engine = repository::fake_loader(device_);

@@ -257,7 +257,7 @@ class Serving:
     """A `flywheel serve` process on ports that the system chose; its log is kept."""
 
     def __init__(self, *arguments):
-        command = [FLYWHEEL, "serve", "--http-address", "127.0.0.1", "--http-port", "0", "--metrics-port", "0", *arguments]
+        command = [FLYWHEEL, "serve", "--http-address", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.log = ""
 
@@ -336,7 +336,7 @@ class ServeTest(FlywheelTest):
 
     def test_a_model_that_does_not_load(self):
         broken = self.repository("broken", "model.engine", INPUTS)
-        done = self.flywheel("serve", "--model-repository", broken, "--http-port", "0", "--metrics-port", "0")
+        done = self.flywheel("serve", "--model-repository", broken, "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0")
         self.assertEqual(done.returncode, 1)
         self.assertIn("fashion_mnist", done.stderr)
         self.assertIn("not a Flywheel engine", done.stderr)
@@ -351,7 +351,7 @@ class ServeTest(FlywheelTest):
         self.assert_fails(2, "--model-repository", "serve")
         self.assert_fails(2, "--model-control-mode", "serve", "--model-repository", ".", "--model-control-mode", "poll")
         self.assert_fails(2, "--http-port", "serve", "--model-repository", ".", "--http-port", "70000")
-        self.assert_fails(1, "/nowhere", "serve", "--model-repository", "/nowhere", "--http-port", "0", "--metrics-port", "0")
+        self.assert_fails(1, "/nowhere", "serve", "--model-repository", "/nowhere", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0")
 
 
 class UsageTest(FlywheelTest):

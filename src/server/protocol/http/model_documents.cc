@@ -105,6 +105,8 @@ void append_statistics(std::string& json, const ServedModel& model) {
 
 }  // namespace
 
+std::span<const std::string_view> server_extensions() { return kExtensions; }
+
 std::string server_metadata_json(std::string_view name, std::string_view version) {
   std::string json = "{";
   append_text(json, "name", name);

@@ -13,6 +13,8 @@
 
 namespace flywheel::http {
 
+// What the server can do beyond the protocol's core, by the names that clients know.
+std::span<const std::string_view> server_extensions();
 std::string server_metadata_json(std::string_view name, std::string_view version);
 // `versions`: those that are ready, or the one that was asked for.
 std::string model_metadata_json(const repository::ServedModel& model, std::span<const int64_t> versions);

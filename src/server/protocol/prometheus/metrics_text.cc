@@ -181,6 +181,35 @@ void write_http_metrics(TextWriter& writer, const http::HttpCounts& http, bool r
   one("flywheel_http_body_bytes", "gauge", "Memory held by request bodies now", http.body_bytes);
 }
 
+void write_grpc_metrics(TextWriter& writer, const grpc::GrpcCounts& grpc) {
+  auto one = [&](std::string_view name, std::string_view type, std::string_view help, uint64_t value) {
+    writer.family(name, type, help);
+    writer.sample({}, value);
+  };
+  one("flywheel_grpc_connections_accepted_total", "counter", "gRPC connections accepted", grpc.connections_accepted);
+  one("flywheel_grpc_connections_refused_total", "counter", "gRPC connections refused beyond the limit",
+      grpc.connections_refused);
+  one("flywheel_grpc_connections_open", "gauge", "gRPC connections open now", grpc.connections_open);
+  one("flywheel_grpc_calls_total", "counter", "gRPC calls begun", grpc.calls);
+  one("flywheel_grpc_calls_in_flight", "gauge", "gRPC calls begun and not yet answered", grpc.in_flight);
+  writer.family("flywheel_grpc_responses_total", "counter", "gRPC calls answered, by status");
+  for (size_t i = 0; i < grpc::kStatusCodes; ++i) {
+    writer.sample(fmt::format("code=\"{}\"", status_code_name(static_cast<grpc::StatusCode>(i))),
+                  grpc.calls_by_status[i]);
+  }
+  one("flywheel_grpc_calls_abandoned_total", "counter", "gRPC calls that clients cancelled or left unanswered",
+      grpc.calls_abandoned);
+  one("flywheel_grpc_messages_received_total", "counter", "gRPC messages received", grpc.messages_received);
+  one("flywheel_grpc_messages_sent_total", "counter", "gRPC messages sent", grpc.messages_sent);
+  one("flywheel_grpc_protocol_errors_total", "counter", "Connections that do not speak HTTP/2, or flood",
+      grpc.protocol_errors);
+  one("flywheel_grpc_timeouts_total", "counter", "gRPC calls or connections ended because their client was too slow",
+      grpc.timeouts);
+  one("flywheel_grpc_received_bytes_total", "counter", "Bytes received over gRPC", grpc.received_bytes);
+  one("flywheel_grpc_sent_bytes_total", "counter", "Bytes sent over gRPC", grpc.sent_bytes);
+  one("flywheel_grpc_message_bytes", "gauge", "Memory held by gRPC messages now", grpc.message_bytes);
+}
+
 // Of the machine, as Triton gives them.
 void write_memory_metrics(TextWriter& writer) {
   std::ifstream file("/proc/meminfo");
@@ -215,6 +244,7 @@ std::string render_metrics(const MetricsInput& input) {
   write_triton_counters(writer, rows);
   write_own_model_metrics(writer, rows);
   write_http_metrics(writer, input.http, input.ready);
+  write_grpc_metrics(writer, input.grpc);
   write_memory_metrics(writer);
   return writer.take();
 }

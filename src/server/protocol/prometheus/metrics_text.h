@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "server/protocol/grpc/options.h"
 #include "server/protocol/http/options.h"
 #include "server/repository/model_table.h"
 #include "server/repository/served_model.h"
@@ -16,6 +17,7 @@ namespace flywheel::prometheus {
 struct MetricsInput {
   std::span<const repository::ServedModelPtr> models;
   http::HttpCounts http;
+  grpc::GrpcCounts grpc;
   bool ready = false;
 };
 

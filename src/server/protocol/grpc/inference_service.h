@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that the server says over gRPC: inference.GRPCInferenceService, health and reflection. The server gives one to
+// its GrpcServer. Ownership: the repository outlives it and every call. Threads: all reactors call at once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "server/protocol/grpc/call.h"
+#include "server/protocol/grpc/options.h"
+#include "server/repository/model_repository.h"
+
+namespace flywheel::grpc {
+
+struct ServiceOptions {
+  std::string server_name = "flywheel";
+  std::string server_version = "0.1.0";
+};
+
+class InferenceService : public Service {
+ public:
+  InferenceService(repository::ModelRepository& repository, ServiceOptions options, const GrpcOptions& grpc_options);
+
+  std::unique_ptr<CallHandler> open(Call& call) override;
+
+ private:
+  using Opener = std::function<std::unique_ptr<CallHandler>(Call&)>;
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  template <class Request, class Response>
+  void add_unsupported(const std::string& name, const std::string& message);
+  void add_model_methods();
+  void add_other_services();
+
+  repository::ModelRepository& repository_;
+  const ServiceOptions options_;
+  const GrpcOptions grpc_options_;
+  std::unordered_map<std::string, Opener, Hash, std::equal_to<>> methods_;  // by path
+};
+
+}  // namespace flywheel::grpc
