@@ -55,6 +55,16 @@ TEST(Interpret, SliceWithoutAxesAndSteps) {
   EXPECT_EQ(run(text, {counting({4, 2})}), (Values{3, 5}));
 }
 
+TEST(Interpret, ReshapeOfASliceWithADimOfExtentOne) {
+  const std::string text = R"(graph @g {
+  input %x: f32[n, 2, 1, 3]
+  %a = Slice(%x) {starts: [1], ends: [3], axes: [3]}
+  %y = Reshape(%a) {shape: dims[n, 4]}
+  output %y as "y"
+})";
+  EXPECT_EQ(run(text, {counting({2, 2, 1, 3})}), (Values{1, 2, 4, 5, 7, 8, 10, 11}));
+}
+
 TEST(Interpret, PadAndTileTakePlainIntegers) {
   EXPECT_EQ(run(R"(graph @g {
   input %x: f32[m]

@@ -72,9 +72,13 @@ std::optional<View> reshape_view(const View& view, const SymShape& dims) {
         return std::nullopt;
       }
     }
-    // Old dims [i_begin, i) must lie one inside the other.
-    for (size_t k = i_begin; k + 1 < i; ++k) {
-      if (view.dims[k] != one && view.strides[k] != view.strides[k + 1] * view.dims[k + 1]) return std::nullopt;
+    // Old dims [i_begin, i) must lie one inside the other; those of extent 1 lie anywhere. Dim i - 1 is not one of
+    // them.
+    DimExpr next = view.strides[i - 1] * view.dims[i - 1];
+    for (size_t k = i - 1; k-- > i_begin;) {
+      if (view.dims[k] == one) continue;
+      if (view.strides[k] != next) return std::nullopt;
+      next = next * view.dims[k];
     }
     DimExpr stride = view.strides[i - 1];
     for (size_t k = j; k-- > j_begin;) {

@@ -40,6 +40,20 @@ TEST(View, MergingDimsThatDoNotNestIsRefused) {
   EXPECT_TRUE(reshape_view(part, {sym("n") * DimExpr(8), 4}));
 }
 
+TEST(View, ADimOfExtentOneHidesNoGap) {
+  Storage storage;
+  const View rows = slice_view(View::contiguous(&storage, {8, 1, 16}), 2, 0, 1, 4);
+  EXPECT_FALSE(reshape_view(rows, {32}));
+  EXPECT_FALSE(reshape_view(slice_view(View::contiguous(&storage, {2, 8, 1, 16}), 3, 0, 1, 4), {2, 32}));
+  const View whole = slice_view(View::contiguous(&storage, {8, 2, 1, 16}), 0, 0, 1, 4);
+  const View strange{&storage, 0, {4, 2, 1, 16}, {32, 16, 7, 1}};
+  for (const View& view : {whole, strange}) {
+    auto flat = reshape_view(view, {128});
+    ASSERT_TRUE(flat);
+    EXPECT_EQ(flat->strides, (SymShape{1}));
+  }
+}
+
 TEST(View, ReshapeIgnoresDimsOfExtentOne) {
   Storage storage;
   const View part = slice_view(View::contiguous(&storage, {sym("n"), 8, 16}), 1, 3, 1, 1);
