@@ -134,14 +134,14 @@ TEST(ParseConfig, NameMustBeTheFolders) {
 }
 
 TEST(ParseConfig, RefusedFieldIsNamedWithPlaceAndRemedy) {
-  auto result = parse("name: \"m\"\nsequence_batching { direct { } }\n");
+  auto result = parse("name: \"m\"\nmodel_operations { op_library_filename: \"x.so\" }\n");
   ASSERT_FALSE(result.is_ok());
   EXPECT_EQ(result.status().code(), Code::kUnsupported);
   EXPECT_EQ(result.status().message(),
-            "config.pbtxt:2:1: 'sequence_batching' is not supported: stateful sequences are not supported; use "
-            "dynamic_batching, with the state as ordinary inputs and outputs");
-  EXPECT_THAT(error_of("input [ { name: \"a\" },\n { name: \"b\" allow_ragged_batch: true } ]"),
-              HasSubstr("config.pbtxt:2:14: 'input[1].allow_ragged_batch' is not supported"));
+            "config.pbtxt:2:1: 'model_operations' is not supported: custom operator libraries are not loaded; express "
+            "the operator in ONNX");
+  EXPECT_THAT(error_of("input [ { name: \"a\" },\n { name: \"b\" is_shape_tensor: true } ]"),
+              HasSubstr("config.pbtxt:2:14: 'input[1].is_shape_tensor' is not supported"));
   EXPECT_THAT(error_of("instance_group { rate_limiter { priority: 2 } }"),
               HasSubstr("'instance_group[0].rate_limiter' is not supported"));
   EXPECT_THAT(error_of("optimization { cuda { graphs: true } }"), HasSubstr("'optimization.cuda'"));
@@ -189,9 +189,19 @@ TEST(RefusedFields, EveryFieldIsEitherRefusedOrHonoured) {
       "ModelConfig.name", "ModelConfig.platform", "ModelConfig.backend", "ModelConfig.version_policy",
       "ModelConfig.max_batch_size", "ModelConfig.input", "ModelConfig.output", "ModelConfig.optimization",
       "ModelConfig.dynamic_batching", "ModelConfig.instance_group", "ModelConfig.default_model_filename",
-      "ModelConfig.metric_tags", "ModelConfig.parameters", "ModelConfig.model_warmup",
-      "ModelConfig.ensemble_scheduling", "ModelEnsembling.step", "ModelEnsembling.max_inflight_requests",
-      "Step.model_name", "Step.model_version", "Step.input_map", "Step.output_map", "Step.model_namespace",
+      "ModelConfig.metric_tags", "ModelConfig.parameters", "ModelConfig.model_warmup", "ModelConfig.sequence_batching",
+      "ModelSequenceBatching.direct", "ModelSequenceBatching.oldest",
+      "ModelSequenceBatching.max_sequence_idle_microseconds", "ModelSequenceBatching.control_input",
+      "ModelSequenceBatching.state", "StrategyDirect.max_queue_delay_microseconds",
+      "StrategyDirect.minimum_slot_utilization", "StrategyOldest.max_candidate_sequences",
+      "StrategyOldest.preferred_batch_size", "StrategyOldest.max_queue_delay_microseconds",
+      "StrategyOldest.preserve_ordering", "ControlInput.name", "ControlInput.control", "Control.kind",
+      "Control.int32_false_true", "Control.fp32_false_true", "Control.bool_false_true", "Control.data_type",
+      "State.input_name", "State.output_name", "State.data_type", "State.dims", "State.initial_state",
+      "InitialState.data_type", "InitialState.dims", "InitialState.zero_data", "InitialState.data_file",
+      "InitialState.name", "ModelConfig.ensemble_scheduling", "ModelEnsembling.step",
+      "ModelEnsembling.max_inflight_requests", "Step.model_name", "Step.model_version", "Step.input_map",
+      "Step.output_map", "Step.model_namespace",
       // Containers of fields that are refused themselves when they ask for something.
       "ModelConfig.model_transaction_policy", "ModelConfig.response_cache",
       // Placement of host memory: without meaning on a CPU, there as here.

@@ -169,6 +169,8 @@ Status validate_parts(const inference::ModelConfig& message) {
   if (message.max_batch_size() < 0) return invalid_argument("'max_batch_size' must be non-negative value");
   if (message.has_dynamic_batching())
     FW_RETURN_IF_ERROR(validate_dynamic_batching(message.dynamic_batching(), message.max_batch_size()));
+  if (message.has_sequence_batching())
+    FW_RETURN_IF_ERROR(validate_sequence_batching(message.sequence_batching(), message.max_batch_size()));
   for (const auto& io : message.input()) {
     FW_RETURN_IF_ERROR(validate_io(io, "model input", message.max_batch_size()));
     if (io.format() != inference::ModelInput::FORMAT_NONE && io.dims_size() != 3)
