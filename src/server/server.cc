@@ -56,7 +56,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   FW_RETURN_IF_ERROR(check_port(options.grpc_port, "--grpc-port"));
   FW_RETURN_IF_ERROR(check_port(options.metrics_port, "--metrics-port"));
   if (options.model_load_threads < 1) return invalid_argument("--model-load-thread-count must be at least 1");
-  if (options.http_threads < 0) return invalid_argument("--http-thread-count must be at least 1");
+  if (options.http_threads < 0) return invalid_argument("--http-thread-count must be at least 1, or 0 for one for every two cores");
   if (options.grpc_threads < 0) return invalid_argument("--grpc-thread-count must be at least 1");
   FW_ASSIGN_OR_RETURN(const Machine machine, detect_machine());
   std::unique_ptr<Server> server(new Server(options));

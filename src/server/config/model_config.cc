@@ -2,6 +2,7 @@
 #include "server/config/model_config.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace flywheel::config {
 
@@ -22,9 +23,9 @@ std::vector<int64_t> VersionPolicy::select(std::vector<int64_t> available) const
 }
 
 int32_t ModelConfig::instance_count() const {
-  int32_t count = 0;
+  int64_t count = 0;
   for (const InstanceGroup& group : instance_groups) count += group.count;
-  return count;
+  return static_cast<int32_t>(std::clamp<int64_t>(count, 0, std::numeric_limits<int32_t>::max()));
 }
 
 namespace {
