@@ -47,6 +47,8 @@ class OpenModel {
  public:
   virtual ~OpenModel() = default;
   virtual config::ModelDescription description() const = 0;
+  // The configuration as the model itself has added to it; null: as it was written.
+  virtual const config::ModelConfig* written() const { return nullptr; }
   // The completed configuration, once, before anything below is called.
   virtual Status configure(const config::ModelConfig& config) = 0;
   // Called for each index below the configuration's instance_count(). Instances keep what they need of the model.

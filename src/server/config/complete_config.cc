@@ -139,7 +139,7 @@ void complete_conventions(Message& message, const ModelDescription& model, bool 
   if (message.platform().empty()) message.set_platform(model.platform);
   if (message.backend().empty()) message.set_backend(model.backend);
   if (message.default_model_filename().empty()) message.set_default_model_filename(model.model_filename);
-  if (auto_complete && message.max_batch_size() > 1 &&
+  if (auto_complete && model.adds_dynamic_batching && message.max_batch_size() > 1 &&
       message.scheduling_choice_case() == Message::SCHEDULING_CHOICE_NOT_SET)
     message.mutable_dynamic_batching();
   if (message.has_dynamic_batching() && message.max_batch_size() > 0 &&

@@ -24,6 +24,7 @@ struct ModelDescription {
   // The largest size that the leading dimension of every input and output can take, when that dimension is a batch that
   // the model treats row by row; 0 when it has none.
   int32_t max_batch_size = 0;
+  bool adds_dynamic_batching = true;  // to a text that chooses no scheduler
   std::string platform = "flywheel_engine";
   std::string backend = "flywheel";
   std::string model_filename = "model.engine";

@@ -203,7 +203,7 @@ TEST(RefusedFields, EveryFieldIsEitherRefusedOrHonoured) {
       "ModelEnsembling.max_inflight_requests", "Step.model_name", "Step.model_version", "Step.input_map",
       "Step.output_map", "Step.model_namespace",
       // Containers of fields that are refused themselves when they ask for something.
-      "ModelConfig.model_transaction_policy", "ModelConfig.response_cache",
+      "ModelConfig.model_transaction_policy", "ModelTransactionPolicy.decoupled", "ModelConfig.response_cache",
       // Placement of host memory: without meaning on a CPU, there as here.
       "ModelOptimizationPolicy.input_pinned_memory", "ModelOptimizationPolicy.output_pinned_memory",
       "PinnedMemoryBuffer.enable", "ModelInput.name", "ModelInput.data_type", "ModelInput.format", "ModelInput.dims",

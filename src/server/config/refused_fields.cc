@@ -34,7 +34,6 @@ constexpr RefusedField kRefused[] = {
     {"ModelConfig.model_repository_agents",
      "repository agents are not supported; prepare the files before they are loaded"},
     {"ModelConfig.model_metrics", "the histograms' buckets are fixed; remove it"},
-    {"ModelTransactionPolicy.decoupled", "each request gets exactly one response; remove it"},
     {"ModelResponseCache.enable", "responses are not cached; remove it, or cache in front of the server"},
     {"ModelInput.is_shape_tensor", kFlattenedTensor},
     {"ModelInput.allow_ragged_batch", kRagged},

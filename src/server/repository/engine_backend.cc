@@ -48,6 +48,12 @@ class EngineModel : public backend::OpenModel {
         if (engine_->inputs()[j].name == tensor.name) variable_inputs_.push_back({i, j});
       }
     }
+    if (config.decoupled) {
+      return unsupported(fmt::format(
+          "'model_transaction_policy.decoupled' of model '{}' is not supported: an engine gives exactly one "
+          "response to each request; remove it",
+          config.name));
+    }
     return {};
   }
   Result<std::unique_ptr<schedule::BatchExecutor>> create_instance(int) override {

@@ -38,13 +38,24 @@ Result<std::vector<std::vector<std::string>>> read_label_files(const config::Mod
   return labels;
 }
 
-Result<const backend::Backend*> ModelLoader::choose_backend(const config::ModelConfig& parsed) const {
-  if (parsed.backend.empty() || parsed.backend == "flywheel" || parsed.backend == "onnxruntime") return &engines_;
-  return unsupported(
-      fmt::format("backend '{}' of model '{}' is not supported: this server runs ONNX models and Flywheel engines; put "
-                  "model.onnx or "
-                  "model.engine into the version's folder and leave 'platform' and 'backend' out",
-                  parsed.backend, parsed.name));
+// As the configuration says, or else as the files do.
+Result<const backend::Backend*> ModelLoader::choose_backend(const config::ModelConfig& parsed,
+                                                            const std::string& version_folder) const {
+  const std::string& name = parsed.backend;
+  if (name == "flywheel" || name == "onnxruntime") return &engines_;
+  if (name == "python") return &python_;
+  if (name.empty()) {
+    const std::string& file = parsed.default_model_filename;
+    const bool only_python = !file_exists(version_folder + "/model.engine") &&
+                             !file_exists(version_folder + "/model.onnx") && file_exists(version_folder + "/model.py");
+    if (file.empty() ? only_python : file.ends_with(".py")) return &python_;
+    return &engines_;
+  }
+  return unsupported(fmt::format(
+      "backend '{}' of model '{}' is not supported: this server runs Flywheel engines, ONNX models and Python "
+      "models; put model.engine, model.onnx or model.py into the version's folder and leave 'platform' and "
+      "'backend' out",
+      name, parsed.name));
 }
 
 Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig& parsed,
@@ -53,15 +64,17 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
   const auto begin = std::chrono::steady_clock::now();
   ServedModel::Parts parts;
   parts.version = version;
-  FW_ASSIGN_OR_RETURN(const backend::Backend* backend, choose_backend(parsed));
+  FW_ASSIGN_OR_RETURN(const backend::Backend* backend,
+                      choose_backend(parsed, model_folder + "/" + std::to_string(version)));
   FW_ASSIGN_OR_RETURN(const std::shared_ptr<backend::OpenModel> model,
                       backend->open({.parsed = parsed,
                                      .model_folder = model_folder,
                                      .version = version,
                                      .auto_complete = options_.auto_complete,
                                      .keep_going = keep_going}));
-  FW_ASSIGN_OR_RETURN(parts.config,
-                      config::complete_config(parsed, model->description(), {.auto_complete = options_.auto_complete}));
+  const config::ModelConfig& written = model->written() != nullptr ? *model->written() : parsed;
+  FW_ASSIGN_OR_RETURN(
+      parts.config, config::complete_config(written, model->description(), {.auto_complete = options_.auto_complete}));
   FW_RETURN_IF_ERROR(model->configure(parts.config));
   std::vector<std::unique_ptr<schedule::BatchExecutor>> executors;
   for (int i = 0; i < parts.config.instance_count(); ++i) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "flywheel/status.h"
+#include "server/backend/python/python_backend.h"
 #include "server/config/model_config.h"
 #include "server/repository/engine_backend.h"
 #include "server/repository/engine_cache.h"
@@ -27,21 +28,25 @@ struct LoaderOptions {
   bool auto_complete = true;  // false: config.pbtxt has to say everything
   int threads = 0;            // of each execution context
   schedule::DeviceArbiter* arbiter = nullptr;
+  python::PythonOptions python;
 };
 
 class ModelLoader {
  public:
-  explicit ModelLoader(LoaderOptions options) : options_(options), engines_(options.engines, options.threads) {}
+  explicit ModelLoader(LoaderOptions options)
+      : options_(options), engines_(options.engines, options.threads), python_(options.python) {}
 
   // `parsed`: the model's configuration as written. The message of a failure says what about which file.
   Result<std::unique_ptr<ServedModel>> load(const config::ModelConfig& parsed, const std::string& model_folder,
                                             int64_t version, const std::function<bool()>& keep_going) const;
 
  private:
-  Result<const backend::Backend*> choose_backend(const config::ModelConfig& parsed) const;
+  Result<const backend::Backend*> choose_backend(const config::ModelConfig& parsed,
+                                                 const std::string& version_folder) const;
 
   const LoaderOptions options_;
   const EngineBackend engines_;
+  const python::PythonBackend python_;
 };
 
 }  // namespace flywheel::repository

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "server/config/parse_config.h"
 #include "server/repository/ensemble_loader.h"
+#include "server/repository/model_call.h"
 #include "server/repository/model_folder.h"
 
 namespace flywheel::repository {
@@ -130,6 +131,12 @@ void ModelRepository::choose_execution_slots() {
   arbiter_ = std::make_unique<schedule::DeviceArbiter>(slots);
   options_.loader.arbiter = arbiter_.get();
   options_.loader.threads = std::max(options_.cores / slots, 1);
+  options_.loader.python.caller = [this](std::string_view name, int64_t version, schedule::RequestPtr request) {
+    call_model(table_, name, version, std::move(request));
+  };
+  options_.loader.python.is_ready = [this](const std::string& name, int64_t version) {
+    return table_.find(name, version).is_ok();
+  };
   loader_ = std::make_unique<ModelLoader>(options_.loader);
 }
 

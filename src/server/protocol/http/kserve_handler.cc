@@ -284,6 +284,8 @@ Response KServeHandler::route_repository(const ExchangePtr& exchange, const std:
 Status KServeHandler::infer(const ExchangePtr& exchange, std::string_view name, int64_t version) {
   const RequestHead& head = exchange->head();
   FW_ASSIGN_OR_RETURN(repository::ServedModelPtr model, repository_.find(name, version));
+  if (model->config().decoupled)
+    return unsupported("HTTP end point doesn't support models with decoupled transaction policy");
   auto request = std::make_shared<schedule::InferRequest>();
   request->timeline.received_ns = exchange->received_ns();
   InferBody wishes;
