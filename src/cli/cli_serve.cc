@@ -4,12 +4,15 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/log.h"
 #include "cli/verb.h"
@@ -23,6 +26,8 @@ struct ServeFlags {
   server::ServerOptions options;
   std::string control_mode = "none";
   int exit_timeout_s = 30;
+  std::vector<std::string> cache_configs, rate_resources;
+  std::string rate_limit = "off";
   bool log_verbose = false, log_quiet = false;
 };
 
@@ -46,11 +51,47 @@ Status build_for_server(const std::string& onnx_path, const std::string& engine_
   return Status::ok();
 }
 
+bool read_number(std::string_view text, uint64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+// local,size=1048576
+Status read_cache_config(const std::string& text, server::ServerOptions& options) {
+  constexpr std::string_view kLocal = "local,size=";
+  if (text.starts_with(kLocal) &&
+      read_number(std::string_view(text).substr(kLocal.size()), options.response_cache_bytes))
+    return Status::ok();
+  return invalid_argument("--cache-config is '" + text +
+                          "', but must be local,size=<bytes>: this server keeps responses in its own memory");
+}
+
+// R1:10, R1:10:0 or R1:10:global: there is one device
+Status read_rate_resource(const std::string& text, server::ServerOptions& options) {
+  const size_t name_end = text.find(':');
+  const std::string name = text.substr(0, name_end);
+  std::string_view rest =
+      name_end == std::string::npos ? std::string_view() : std::string_view(text).substr(name_end + 1);
+  const std::string_view count = rest.substr(0, rest.find(':'));
+  const std::string_view device = count.size() == rest.size() ? std::string_view("0") : rest.substr(count.size() + 1);
+  uint64_t number = 0, device_number = 0;
+  if (!name.empty() && read_number(count, number) && number <= UINT32_MAX &&
+      (device == "global" || read_number(device, device_number))) {
+    options.rate_limits.resources[name] = static_cast<uint32_t>(number);
+    return Status::ok();
+  }
+  return invalid_argument("--rate-limit-resource is '" + text +
+                          "', but must be <name>:<count> or <name>:<count>:<device>");
+}
+
 Status serve(const ServeFlags& flags) {
   set_log_level(flags.log_verbose ? LogLevel::kVerbose : flags.log_quiet ? LogLevel::kWarning : LogLevel::kInfo);
   server::ServerOptions options = flags.options;
   options.control_mode =
       flags.control_mode == "explicit" ? repository::ControlMode::kExplicit : repository::ControlMode::kNone;
+  for (const std::string& text : flags.cache_configs) FW_RETURN_IF_ERROR(read_cache_config(text, options));
+  for (const std::string& text : flags.rate_resources) FW_RETURN_IF_ERROR(read_rate_resource(text, options));
+  options.rate_limits.enabled = flags.rate_limit == "execution_count";
   options.build_from_onnx = build_for_server;
   signal(SIGPIPE, SIG_IGN);
   // Blocked in every thread that is started from here on, so that this one can wait for them.
@@ -121,6 +162,19 @@ void add_serve(CLI::App& app, Verb& chosen) {
   verb->add_option("--cores", options.cores, "Cores that models use together; 0: all that this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  verb->add_option("--cache-config", flags->cache_configs,
+                   "local,size=<bytes>: memory for the responses of models that enable response_cache")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  verb->add_option("--response-cache-byte-size", options.response_cache_bytes, "The same, as a number of bytes");
+  verb->add_option("--rate-limit", flags->rate_limit,
+                   "execution_count: instances run by their rate_limiter's resources and priority")
+      ->check(CLI::IsMember({"off", "execution_count"}))
+      ->capture_default_str();
+  verb->add_option("--rate-limit-resource", flags->rate_resources,
+                   "<name>:<count>: how much there is of a resource; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   verb->add_option("--http-address", options.http_address, "Where HTTP listens")->capture_default_str();
   verb->add_option("--http-port", options.http_port, "0: any free one")
       ->check(CLI::Range(0, 65535))

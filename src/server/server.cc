@@ -35,6 +35,9 @@ repository::RepositoryOptions repository_options(const ServerOptions& options, c
   result.load_threads = options.model_load_threads;
   result.cores = options.cores > 0 ? options.cores : machine.cores;
   result.execution_slots = options.execution_slots;
+  if (options.response_cache_bytes > 0)
+    result.loader.cache = std::make_shared<schedule::ResponseCache>(options.response_cache_bytes);
+  result.loader.rate_limits = options.rate_limits;
   result.loader.auto_complete = options.auto_complete_config;
   result.loader.engines.folder = options.cache_folder;
   result.loader.engines.machine = machine.fingerprint() + "/" + std::to_string(result.cores);

@@ -36,6 +36,9 @@ struct ServerOptions {
   int cores = 0;             // that models use together; 0: all that this process may use
   int execution_slots = 0;   // see RepositoryOptions
 
+  // 0: no response cache.
+  uint64_t response_cache_bytes = 0;
+  repository::RateLimits rate_limits;
   std::string http_address = "0.0.0.0";
   int http_port = 8000;  // 0: any free one
   bool reuse_http_port = false;

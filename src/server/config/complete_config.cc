@@ -7,6 +7,7 @@
 
 #include "server/config/config_reader.h"
 #include "server/config/parse_config.h"
+#include "server/config/server_tensors.h"
 
 namespace flywheel::config {
 namespace {
@@ -41,6 +42,10 @@ bool dims_include_batch(const Ios& ios, const std::vector<TensorDescription>& te
 Status complete_max_batch_size(Message& message, bool given, const ModelDescription& model, bool auto_complete) {
   const int32_t asked = message.max_batch_size();
   if (asked < 0) return Status::ok();  // validation says so
+  // Where rows are laid end to end, the model's leading dimensions say nothing about how many there may be.
+  const bool ragged = std::any_of(message.input().begin(), message.input().end(),
+                                  [](const auto& io) { return io.allow_ragged_batch(); });
+  if (ragged && asked > 0) return Status::ok();
   if (asked > 0 && model.max_batch_size == 0)
     return invalid_argument(fmt::format(
         "model '{}' does not support batching while non-zero max_batch_size is specified: set 'max_batch_size: 0' with "
@@ -145,6 +150,15 @@ void complete_conventions(Message& message, const ModelDescription& model, bool 
   if (message.has_dynamic_batching() && message.max_batch_size() > 0 &&
       message.dynamic_batching().preferred_batch_size().empty())
     message.mutable_dynamic_batching()->add_preferred_batch_size(message.max_batch_size());
+  if (message.has_sequence_batching()) {
+    auto& batching = *message.mutable_sequence_batching();
+    constexpr uint64_t kIdleUs = 1'000'000;
+    if (batching.max_sequence_idle_microseconds() == 0) batching.set_max_sequence_idle_microseconds(kIdleUs);
+    if (batching.has_oldest() && message.max_batch_size() > 0 && batching.oldest().preferred_batch_size().empty())
+      batching.mutable_oldest()->add_preferred_batch_size(message.max_batch_size());
+    if (batching.strategy_choice_case() == inference::ModelSequenceBatching::STRATEGY_CHOICE_NOT_SET)
+      batching.mutable_direct();
+  }
   auto* optimization = message.mutable_optimization();
   if (!optimization->has_input_pinned_memory()) optimization->mutable_input_pinned_memory()->set_enable(true);
   if (!optimization->has_output_pinned_memory()) optimization->mutable_output_pinned_memory()->set_enable(true);
@@ -168,16 +182,26 @@ Result<ModelConfig> complete_config(const ModelConfig& parsed, const ModelDescri
                                     const CompletionOptions& options) {
   auto message = std::make_shared<Message>(*parsed.message);
   FW_RETURN_IF_ERROR(complete_max_batch_size(*message, parsed.max_batch_size_given, model, options.auto_complete));
+  FW_ASSIGN_OR_RETURN(const ModelDescription visible, without_server_tensors(*message, model));
   FW_RETURN_IF_ERROR(
-      complete_tensors(message->mutable_input(), model.inputs, "input", *message, options.auto_complete));
+      complete_tensors(message->mutable_input(), visible.inputs, "input", *message, options.auto_complete));
   FW_RETURN_IF_ERROR(
-      complete_tensors(message->mutable_output(), model.outputs, "output", *message, options.auto_complete));
+      complete_tensors(message->mutable_output(), visible.outputs, "output", *message, options.auto_complete));
   complete_conventions(*message, model, options.auto_complete);
   FW_RETURN_IF_ERROR(validate_message(*message));
-  for (const auto& io : message->input())
+  for (const auto& io : message->input()) {
+    if (io.allow_ragged_batch() && find(model.inputs, io.name())->shape.size() == 1) continue;  // laid end to end
     FW_RETURN_IF_ERROR(check_tensor(io, *find(model.inputs, io.name()), *message, "input"));
-  for (const auto& io : message->output())
+  }
+  const auto is_scattered = [&](const std::string& output) {
+    return std::any_of(message->batch_output().begin(), message->batch_output().end(), [&](const auto& io) {
+      return std::find(io.target_name().begin(), io.target_name().end(), output) != io.target_name().end();
+    });
+  };
+  for (const auto& io : message->output()) {
+    if (is_scattered(io.name())) continue;
     FW_RETURN_IF_ERROR(check_tensor(io, *find(model.outputs, io.name()), *message, "output"));
+  }
   return read_message(std::move(message));
 }
 

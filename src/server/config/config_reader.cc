@@ -225,6 +225,7 @@ ModelConfig read_message(std::shared_ptr<const inference::ModelConfig> message) 
   for (const auto& group : message->instance_group()) config.instance_groups.push_back(read_instance_group(group));
   config.device_priority = read_priority(message->optimization().priority());
   for (const auto& [key, value] : message->parameters()) config.parameters[key] = value.string_value();
+  if (auto options = read_batching_options(*message); options.is_ok()) config.batching_options = *std::move(options);
   config.metric_tags = {message->metric_tags().begin(), message->metric_tags().end()};
   for (const auto& warmup : message->model_warmup()) config.warmups.push_back(read_warmup(warmup));
   config.message = std::move(message);

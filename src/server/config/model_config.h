@@ -153,6 +153,13 @@ struct BatchOutput {
   std::string source;
 };
 
+// What users of Triton ask for and its configuration has no fields for: from `parameters`.
+struct BatchingOptions {
+  bool splits_large_requests = false;   // split_large_requests: more rows than max_batch_size become several batches
+  bool skips_other_shapes = false;      // batch_past_other_shapes: requests behind one of another shape may join
+  std::vector<int64_t> length_buckets;  // length_buckets: sizes, ascending, to which variable dims are padded
+};
+
 struct WarmupInput {
   enum class Data : uint8_t { kZero, kRandom, kFile };
   std::string name;
@@ -192,6 +199,7 @@ struct ModelConfig {
   std::vector<InstanceGroup> instance_groups;
   DevicePriority device_priority = DevicePriority::kDefault;
   std::map<std::string, std::string> parameters;
+  BatchingOptions batching_options;
   std::map<std::string, std::string> metric_tags;
   std::vector<Warmup> warmups;
 

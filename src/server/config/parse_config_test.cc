@@ -142,8 +142,8 @@ TEST(ParseConfig, RefusedFieldIsNamedWithPlaceAndRemedy) {
             "the operator in ONNX");
   EXPECT_THAT(error_of("input [ { name: \"a\" },\n { name: \"b\" is_shape_tensor: true } ]"),
               HasSubstr("config.pbtxt:2:14: 'input[1].is_shape_tensor' is not supported"));
-  EXPECT_THAT(error_of("instance_group { rate_limiter { priority: 2 } }"),
-              HasSubstr("'instance_group[0].rate_limiter' is not supported"));
+  EXPECT_THAT(error_of("instance_group { host_policy: \"h\" }"),
+              HasSubstr("'instance_group[0].host_policy' is not supported"));
   EXPECT_THAT(error_of("optimization { cuda { graphs: true } }"), HasSubstr("'optimization.cuda'"));
 }
 
@@ -204,6 +204,11 @@ TEST(RefusedFields, EveryFieldIsEitherRefusedOrHonoured) {
       "Step.output_map", "Step.model_namespace",
       // Containers of fields that are refused themselves when they ask for something.
       "ModelConfig.model_transaction_policy", "ModelTransactionPolicy.decoupled", "ModelConfig.response_cache",
+      "ModelResponseCache.enable", "ModelInput.optional", "ModelInput.allow_ragged_batch", "ModelConfig.batch_input",
+      "ModelConfig.batch_output", "BatchInput.kind", "BatchInput.target_name", "BatchInput.data_type",
+      "BatchInput.source_input", "BatchOutput.target_name", "BatchOutput.kind", "BatchOutput.source_input",
+      "ModelInstanceGroup.rate_limiter", "ModelRateLimiter.resources", "ModelRateLimiter.priority", "Resource.name",
+      "Resource.global", "Resource.count",
       // Placement of host memory: without meaning on a CPU, there as here.
       "ModelOptimizationPolicy.input_pinned_memory", "ModelOptimizationPolicy.output_pinned_memory",
       "PinnedMemoryBuffer.enable", "ModelInput.name", "ModelInput.data_type", "ModelInput.format", "ModelInput.dims",

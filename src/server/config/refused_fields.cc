@@ -16,15 +16,10 @@ using google::protobuf::TextFormat;
 constexpr std::string_view kGpuOnly =
     "it needs a GPU, and this server runs models on the CPU; remove it (the engine is tuned for the machine when it is "
     "built)";
-constexpr std::string_view kRagged =
-    "requests of different shapes are not merged into one ragged batch; remove it: requests of equal shape are still "
-    "batched";
 constexpr std::string_view kFlattenedTensor = "engine tensors have ordinary values and row-major layout; remove it";
 
 constexpr RefusedField kRefused[] = {
     {"ModelConfig.runtime", "models are run by Flywheel itself; remove it"},
-    {"ModelConfig.batch_input", kRagged},
-    {"ModelConfig.batch_output", kRagged},
     {"ModelSequenceBatching.iterative_sequence",
      "a request is executed once; remove it, and let the client send the next step"},
     {"State.use_same_buffer_for_input_output", "a state's output has memory of its own; remove it"},
@@ -34,15 +29,10 @@ constexpr RefusedField kRefused[] = {
     {"ModelConfig.model_repository_agents",
      "repository agents are not supported; prepare the files before they are loaded"},
     {"ModelConfig.model_metrics", "the histograms' buckets are fixed; remove it"},
-    {"ModelResponseCache.enable", "responses are not cached; remove it, or cache in front of the server"},
     {"ModelInput.is_shape_tensor", kFlattenedTensor},
-    {"ModelInput.allow_ragged_batch", kRagged},
-    {"ModelInput.optional", "an engine needs all of its inputs; remove it and send the input with every request"},
     {"ModelInput.is_non_linear_format_io", kFlattenedTensor},
     {"ModelOutput.is_shape_tensor", kFlattenedTensor},
     {"ModelOutput.is_non_linear_format_io", kFlattenedTensor},
-    {"ModelInstanceGroup.rate_limiter",
-     "instances are limited by their count alone; remove it (optimization.priority ranks models on one device)"},
     {"ModelInstanceGroup.secondary_devices", "there are no secondary devices; remove it"},
     {"ModelInstanceGroup.profile", "an engine chooses its profile by the request's shapes; remove it"},
     {"ModelInstanceGroup.passive", "an instance that takes no requests would never run; remove it"},

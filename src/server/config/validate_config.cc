@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -160,8 +161,44 @@ Status validate_warmup(const inference::ModelWarmup& warmup, const inference::Mo
     if (!status.is_ok()) return status.with_context(fmt::format("input '{}'", name));
   }
   for (const auto& io : message.input())
-    if (!warmup.inputs().contains(io.name()))
+    if (!io.optional() && !warmup.inputs().contains(io.name()))
       return invalid_argument(fmt::format("has no data for the model's input '{}'", io.name()));
+  return Status::ok();
+}
+
+template <class BatchIo>
+Status validate_source(const BatchIo& io, std::string_view kind, std::string_view kind_name,
+                       const inference::ModelConfig& message) {
+  if (io.source_input_size() != 1)
+    return invalid_argument(
+        fmt::format("{} kind '{}' expects 1 source input, got {}", kind, kind_name, io.source_input_size()));
+  for (const auto& input : message.input())
+    if (input.name() == io.source_input(0)) return Status::ok();
+  return invalid_argument(fmt::format("unknown source input name '{}'", io.source_input(0)));
+}
+
+Status validate_batch_io(const inference::ModelConfig& message) {
+  for (const auto& io : message.batch_input()) {
+    if (!inference::BatchInput::Kind_IsValid(io.kind()))
+      return invalid_argument(fmt::format("unknown batch input kind '{}'", static_cast<int>(io.kind())));
+    FW_RETURN_IF_ERROR(validate_source(io, "batch input", inference::BatchInput::Kind_Name(io.kind()), message));
+    if (io.data_type() != inference::TYPE_INT32 && io.data_type() != inference::TYPE_FP32)
+      return invalid_argument("batch input data type must be TYPE_INT32 or TYPE_FP32");
+    if (io.target_name().empty()) return invalid_argument("batch input must specify 'target_name'");
+  }
+  std::set<std::string> targets;
+  for (const auto& io : message.batch_output()) {
+    if (!inference::BatchOutput::Kind_IsValid(io.kind()))
+      return invalid_argument(fmt::format("unknown batch output kind '{}'", static_cast<int>(io.kind())));
+    FW_RETURN_IF_ERROR(validate_source(io, "batch output", inference::BatchOutput::Kind_Name(io.kind()), message));
+    for (const std::string& target : io.target_name()) {
+      const bool known = std::any_of(message.output().begin(), message.output().end(),
+                                     [&](const auto& output) { return output.name() == target; });
+      if (!known) return invalid_argument(fmt::format("unknown target output name '{}'", target));
+      if (!targets.insert(target).second)
+        return invalid_argument(fmt::format("target output name '{}' can only be specified once", target));
+    }
+  }
   return Status::ok();
 }
 
@@ -169,6 +206,14 @@ Status validate_parts(const inference::ModelConfig& message) {
   if (message.max_batch_size() < 0) return invalid_argument("'max_batch_size' must be non-negative value");
   if (message.has_dynamic_batching())
     FW_RETURN_IF_ERROR(validate_dynamic_batching(message.dynamic_batching(), message.max_batch_size()));
+  if (message.response_cache().enable() && message.has_sequence_batching())
+    return invalid_argument(
+        "Response Cache does not currently support models with sequence batching scheduler. Please "
+        "disable the response cache.");
+  if (message.response_cache().enable() && message.model_transaction_policy().decoupled())
+    return invalid_argument(
+        "Response Cache does not currently support models with 'decoupled' transaction policy. Please "
+        "disable the response cache.");
   if (message.has_sequence_batching())
     FW_RETURN_IF_ERROR(validate_sequence_batching(message.sequence_batching(), message.max_batch_size()));
   for (const auto& io : message.input()) {
@@ -180,6 +225,7 @@ Status validate_parts(const inference::ModelConfig& message) {
     FW_RETURN_IF_ERROR(validate_io(io, "model output", message.max_batch_size()));
     FW_RETURN_IF_ERROR(validate_filename(io.label_filename(), "label_filename"));
   }
+  FW_RETURN_IF_ERROR(validate_batch_io(message));
   FW_RETURN_IF_ERROR(validate_unique(message.input(), "model input"));
   FW_RETURN_IF_ERROR(validate_unique(message.output(), "model output"));
   return validate_filename(message.default_model_filename(), "default_model_filename");
@@ -192,8 +238,9 @@ Status validate_message(const inference::ModelConfig& message) {
     return {status.code(), fmt::format("{} for {}", status.message(), message.name())};
   if (message.has_ensemble_scheduling()) return validate_ensemble(message);
   if (message.platform() == "ensemble")
-    return invalid_argument(fmt::format(
-        "ensemble scheduling must be set for ensemble {} whose platform is ensemble", message.name()));
+    return invalid_argument(
+        fmt::format("ensemble scheduling must be set for ensemble {} whose platform is ensemble", message.name()));
+  if (auto options = read_batching_options(message); !options.is_ok()) return options.status();
   FW_RETURN_IF_ERROR(validate_instances(message));
   for (const auto& warmup : message.model_warmup()) {
     Status status = validate_warmup(warmup, message);

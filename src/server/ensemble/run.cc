@@ -129,7 +129,7 @@ void Run::start() {
       const std::string& name = config.inputs[i].name;
       Value value;
       for (const schedule::InputView& input : request_->inputs) {
-        if (input.name != name) continue;
+        if (input.name != name || input.data_type == config::DataType::kInvalid) continue;
         value.present = true;
         value.data_type = input.data_type;
         value.shape = input.shape;

@@ -43,6 +43,12 @@ class EngineModel : public backend::OpenModel {
     pool_ = std::make_shared<BufferPool>(kKeptBlocksPerInstance * static_cast<size_t>(config.instance_count()));
     for (size_t i = 0; i < config_.inputs.size(); ++i) {
       const config::TensorConfig& tensor = config_.inputs[i];
+      if (tensor.optional) {
+        return unsupported(
+            fmt::format("input '{}' of model '{}' is optional, but an engine needs all of its inputs: remove "
+                        "'optional' and send the input with every request",
+                        tensor.name, config_.name));
+      }
       if (std::find(tensor.dims.begin(), tensor.dims.end(), -1) == tensor.dims.end()) continue;
       for (size_t j = 0; j < engine_->inputs().size(); ++j) {
         if (engine_->inputs()[j].name == tensor.name) variable_inputs_.push_back({i, j});

@@ -12,6 +12,7 @@
 #include "server/config/parse_config.h"
 #include "server/ensemble/ensemble_runner.h"
 #include "server/repository/model_loader.h"
+#include "server/repository/runner_layers.h"
 
 namespace flywheel::repository {
 namespace {
@@ -66,7 +67,8 @@ std::vector<std::string> inherited_labels(const ensemble::Graph& graph, size_t t
 }  // namespace
 
 Result<std::unique_ptr<ServedModel>> load_ensemble(const config::ModelConfig& parsed, const std::string& model_folder,
-                                                   int64_t version, const ModelTable& table) {
+                                                   int64_t version, const ModelTable& table,
+                                                   const std::shared_ptr<schedule::ResponseCache>& cache) {
   const auto begin = std::chrono::steady_clock::now();
   auto blueprint = std::make_shared<ensemble::Blueprint>();
   FW_ASSIGN_OR_RETURN(blueprint->config, config::complete_ensemble(parsed));
@@ -101,7 +103,7 @@ Result<std::unique_ptr<ServedModel>> load_ensemble(const config::ModelConfig& pa
     if (parts.labels[i].empty())
       parts.labels[i] = inherited_labels(blueprint->graph, blueprint->graph.outputs[i], table);
   }
-  parts.runner = std::make_unique<ensemble::EnsembleRunner>(blueprint);
+  parts.runner = add_layers(parts.config, std::make_unique<ensemble::EnsembleRunner>(blueprint), {}, cache);
   parts.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return std::make_unique<ServedModel>(std::move(parts));
 }

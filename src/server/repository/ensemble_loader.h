@@ -12,12 +12,14 @@
 #include "server/config/model_config.h"
 #include "server/repository/model_table.h"
 #include "server/repository/served_model.h"
+#include "server/schedule/response_cache.h"
 
 namespace flywheel::repository {
 
-// `table` has to outlive the model.
+// `table` has to outlive the model. `cache`: null without one.
 Result<std::unique_ptr<ServedModel>> load_ensemble(const config::ModelConfig& parsed, const std::string& model_folder,
-                                                   int64_t version, const ModelTable& table);
+                                                   int64_t version, const ModelTable& table,
+                                                   const std::shared_ptr<schedule::ResponseCache>& cache);
 
 // The models of an ensemble's steps, each once; none for any other model.
 std::vector<std::string> step_models(const config::ModelConfig& config);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "server/repository/batch_inputs.h"
 #include "server/repository/engine_description.h"
 #include "server/schedule/timeline.h"
 #include "tensor/shape.h"
@@ -14,6 +15,13 @@ namespace flywheel::repository {
 namespace {
 
 using schedule::BatchItem;
+
+std::optional<config::BatchInput> find_computed(const config::ModelConfig& config, std::string_view target) {
+  for (const config::BatchInput& input : config.batch_inputs) {
+    if (std::find(input.targets.begin(), input.targets.end(), target) != input.targets.end()) return input;
+  }
+  return std::nullopt;
+}
 
 bool is_aligned(const void* data, size_t alignment) { return reinterpret_cast<uintptr_t>(data) % alignment == 0; }
 
@@ -27,6 +35,8 @@ Result<std::unique_ptr<ModelInstance>> ModelInstance::create(std::shared_ptr<con
       new ModelInstance(config.name, std::move(context), config.max_batch_size > 0, std::move(pool)));
   for (const TensorInfo& input : engine->inputs()) {
     const config::TensorConfig* tensor = config.find_input(input.name);
+    std::optional<config::BatchInput> computed = find_computed(config, input.name);
+    if (computed) tensor = config.find_input(computed->source);
     if (tensor == nullptr) {
       return internal_error(
           fmt::format("the configuration of model '{}' lacks the engine's input '{}'", config.name, input.name));
@@ -36,6 +46,8 @@ Result<std::unique_ptr<ModelInstance>> ModelInstance::create(std::shared_ptr<con
     binding.client_dims = tensor->dims;
     binding.model_dims = tensor->model_dims();
     binding.element_bytes = dtype_size(input.dtype);
+    binding.ragged = tensor->allow_ragged && config.max_batch_size > 0 && !computed && input.dims.size() == 1;
+    binding.computed = std::move(computed);
     instance->inputs_.push_back(std::move(binding));
   }
   for (const TensorInfo& output : engine->outputs()) {
@@ -47,6 +59,10 @@ Result<std::unique_ptr<ModelInstance>> ModelInstance::create(std::shared_ptr<con
       binding.offered = true;
       binding.client_dims = tensor->dims;
       binding.model_dims = tensor->model_dims();
+      for (const config::BatchOutput& cut : config.batch_outputs) {
+        if (std::find(cut.targets.begin(), cut.targets.end(), output.name) == cut.targets.end()) continue;
+        binding.scattered_by = static_cast<size_t>(config.find_input(cut.source) - config.inputs.data());
+      }
     }
     instance->outputs_.push_back(std::move(binding));
   }
@@ -82,15 +98,20 @@ Status ModelInstance::run(std::span<BatchItem> items, int64_t rows, schedule::Ba
     FW_RETURN_IF_ERROR(prepare_output(outputs_[i], static_cast<int>(i), rows));
   FW_RETURN_IF_ERROR(context_->run(input_pointers_, output_pointers_));
   batch.compute_done_ns = schedule::monotonic_now_ns();
-  scatter(items);
+  FW_RETURN_IF_ERROR(scatter(items));
   for (OutputBinding& output : outputs_) output.data.reset();
   return {};
 }
 
 Status ModelInstance::gather(InputBinding& binding, int engine_input, std::span<const BatchItem> items, int64_t rows) {
+  if (binding.computed) return compute(binding, engine_input, items);
   const schedule::InputView& first = items[0].request->inputs[binding.config_index];
   std::vector<int64_t> dims;
-  if (batched_) {
+  if (binding.ragged) {
+    size_t bytes = 0;
+    for (const BatchItem& item : items) bytes += item.request->inputs[binding.config_index].bytes.size();
+    dims = {static_cast<int64_t>(bytes / std::max<size_t>(binding.element_bytes, 1))};
+  } else if (batched_) {
     dims = map_dims(binding.client_dims, binding.model_dims, std::span(first.shape).subspan(1));
     dims.insert(dims.begin(), rows);
   } else {
@@ -109,6 +130,12 @@ Status ModelInstance::gather(InputBinding& binding, int engine_input, std::span<
     input_pointers_[static_cast<size_t>(engine_input)] = first.bytes.data();
     return {};
   }
+  FW_RETURN_IF_ERROR(copy_rows(binding, items, wanted));
+  input_pointers_[static_cast<size_t>(engine_input)] = binding.staging.data();
+  return {};
+}
+
+Status ModelInstance::copy_rows(InputBinding& binding, std::span<const BatchItem> items, size_t wanted) {
   if (binding.staging.size_bytes() < wanted) {
     FW_ASSIGN_OR_RETURN(binding.staging, AlignedBuffer::allocate(wanted, "a model's batch input"));
   }
@@ -123,6 +150,18 @@ Status ModelInstance::gather(InputBinding& binding, int engine_input, std::span<
   }
   if (filled != wanted)
     return internal_error(fmt::format("the inputs of a batch of model '{}' are smaller than the batch", name_));
+  return {};
+}
+
+Status ModelInstance::compute(InputBinding& binding, int engine_input, std::span<const BatchItem> items) {
+  FW_ASSIGN_OR_RETURN(const ComputedInput computed,
+                      compute_batch_input(*binding.computed, binding.config_index, items));
+  FW_RETURN_IF_ERROR(context_->set_shape(engine_input, computed.shape));
+  const size_t wanted = computed.bytes.size();
+  if (binding.staging.size_bytes() < wanted) {
+    FW_ASSIGN_OR_RETURN(binding.staging, AlignedBuffer::allocate(wanted, "a model's batch input"));
+  }
+  if (wanted > 0) std::memcpy(binding.staging.data(), computed.bytes.data(), wanted);
   input_pointers_[static_cast<size_t>(engine_input)] = binding.staging.data();
   return {};
 }
@@ -136,6 +175,10 @@ Status ModelInstance::prepare_output(OutputBinding& binding, int engine_output, 
   }
   output_pointers_[static_cast<size_t>(engine_output)] = binding.data.get();
   if (!binding.offered) return {};
+  if (binding.scattered_by) {
+    binding.row_bytes = size;  // of all rows
+    return {};
+  }
   if (batched_) {
     if (dims.empty() || dims[0] != rows) {
       return internal_error(fmt::format("output '{}' of model '{}' has shape {} for a batch of {}", binding.name, name_,
@@ -150,11 +193,19 @@ Status ModelInstance::prepare_output(OutputBinding& binding, int engine_output, 
   return {};
 }
 
-void ModelInstance::scatter(std::span<BatchItem> items) {
+Status ModelInstance::scatter(std::span<BatchItem> items) {
   int64_t row = 0;
+  std::vector<size_t> cut(outputs_.size());  // bytes of scattered outputs that earlier requests got
   for (BatchItem& item : items) {
     const int64_t rows = item.request->batch_size;
+    Status status;
     auto add = [&](const OutputBinding& binding) {
+      if (binding.scattered_by) {
+        size_t& at = cut[static_cast<size_t>(&binding - outputs_.data())];
+        status = add_cut(binding.data, binding.name, binding.data_type, binding.element_bytes, binding.row_bytes,
+                         item.request->inputs[*binding.scattered_by].shape, at, item.outputs);
+        return;
+      }
       schedule::OutputTensor output;
       output.name = binding.name;
       output.data_type = binding.data_type;
@@ -175,8 +226,10 @@ void ModelInstance::scatter(std::span<BatchItem> items) {
         if (outputs_[index].name == name) add(outputs_[index]);
       }
     }
+    FW_RETURN_IF_ERROR(status);
     row += rows;
   }
+  return {};
 }
 
 }  // namespace flywheel::repository

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ class ModelInstance : public schedule::BatchExecutor {
     size_t config_index = 0;
     std::vector<int64_t> client_dims, model_dims;  // without the batch; -1 is any size
     size_t element_bytes = 0;
+    bool ragged = false;                         // rows of any sizes, laid end to end
+    std::optional<config::BatchInput> computed;  // from the input at config_index; not sent by clients
     AlignedBuffer staging;
   };
   struct OutputBinding {
@@ -43,6 +46,7 @@ class ModelInstance : public schedule::BatchExecutor {
     std::shared_ptr<std::byte> data;
     std::vector<int64_t> client_shape;  // of the batch
     size_t row_bytes = 0;
+    std::optional<size_t> scattered_by;  // cut into requests by the shapes of that input of the configuration
   };
 
   ModelInstance(std::string name, std::unique_ptr<ExecutionContext> context, bool batched,
@@ -51,8 +55,10 @@ class ModelInstance : public schedule::BatchExecutor {
 
   Status run(std::span<schedule::BatchItem> items, int64_t rows, schedule::Batch& batch);
   Status gather(InputBinding& binding, int engine_input, std::span<const schedule::BatchItem> items, int64_t rows);
+  Status compute(InputBinding& binding, int engine_input, std::span<const schedule::BatchItem> items);
+  Status copy_rows(InputBinding& binding, std::span<const schedule::BatchItem> items, size_t wanted);
   Status prepare_output(OutputBinding& binding, int engine_output, int64_t rows);
-  void scatter(std::span<schedule::BatchItem> items);
+  Status scatter(std::span<schedule::BatchItem> items);
 
   const std::string name_;
   const std::unique_ptr<ExecutionContext> context_;

@@ -5,14 +5,18 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "server/config/parse_config.h"
+#include "server/config/server_tensors.h"
 #include "server/repository/model_folder.h"
 #include "server/repository/warmup.h"
 #include "server/schedule/scheduler.h"
+#include "server/schedule/sequence_scheduler.h"
+#include "server/schedule/sequence_tensors.h"
 
 namespace flywheel::repository {
 namespace {
@@ -75,20 +79,35 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
   const config::ModelConfig& written = model->written() != nullptr ? *model->written() : parsed;
   FW_ASSIGN_OR_RETURN(
       parts.config, config::complete_config(written, model->description(), {.auto_complete = options_.auto_complete}));
-  FW_RETURN_IF_ERROR(model->configure(parts.config));
+  FW_RETURN_IF_ERROR(model->configure(config::with_server_tensors(parts.config)));
+  std::optional<schedule::SequenceTensors> sequences;
+  if (parts.config.sequence_batching) {
+    FW_ASSIGN_OR_RETURN(sequences, schedule::SequenceTensors::create(parts.config, model_folder));
+  }
   std::vector<std::unique_ptr<schedule::BatchExecutor>> executors;
   for (int i = 0; i < parts.config.instance_count(); ++i) {
     if (!keep_going()) return Status(Code::kCancelled, "the server is stopping");
     FW_ASSIGN_OR_RETURN(std::unique_ptr<schedule::BatchExecutor> instance, model->create_instance(i));
-    FW_RETURN_IF_ERROR(run_warmups(parts.config, model_folder, *instance));
+    FW_RETURN_IF_ERROR(
+        run_warmups(parts.config, model_folder, sequences ? &*sequences : nullptr, keep_going, *instance));
     executors.push_back(std::move(instance));
   }
   FW_ASSIGN_OR_RETURN(parts.labels, read_label_files(parts.config, model_folder));
   schedule::SchedulerOptions scheduling;
-  if (model->uses_arbiter()) scheduling.arbiter = options_.arbiter;
+  FW_ASSIGN_OR_RETURN(scheduling.arbiter_needs, needs_of(parts.config, options_.rate_limits, model->uses_arbiter(),
+                                                         options_.arbiter));
+  if (model->uses_arbiter() || !scheduling.arbiter_needs.resources.empty()) scheduling.arbiter = options_.arbiter;
   scheduling.latency_curve = model->latency_curve();
   scheduling.execution_timeout_ns = model->execution_timeout_ns();
-  FW_ASSIGN_OR_RETURN(parts.runner, schedule::Scheduler::create(parts.config, std::move(executors), scheduling));
+  if (sequences) {
+    FW_ASSIGN_OR_RETURN(parts.runner, schedule::SequenceScheduler::create(parts.config, *std::move(sequences),
+                                                                          std::move(executors), scheduling));
+  } else {
+    FW_ASSIGN_OR_RETURN(parts.runner, schedule::Scheduler::create(parts.config, std::move(executors), scheduling));
+  }
+  parts.runner = add_layers(
+      parts.config, std::move(parts.runner),
+      [model](const schedule::InferRequest& request) { return model->check(request); }, options_.cache);
   parts.model = model;
   parts.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return std::make_unique<ServedModel>(std::move(parts));

@@ -15,6 +15,7 @@
 #include "server/repository/engine_backend.h"
 #include "server/repository/engine_cache.h"
 #include "server/repository/served_model.h"
+#include "server/repository/runner_layers.h"
 #include "server/schedule/arbiter.h"
 
 namespace flywheel::repository {
@@ -29,6 +30,8 @@ struct LoaderOptions {
   int threads = 0;            // of each execution context
   schedule::DeviceArbiter* arbiter = nullptr;
   python::PythonOptions python;
+  std::shared_ptr<schedule::ResponseCache> cache;  // null: none
+  RateLimits rate_limits;
 };
 
 class ModelLoader {

@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -105,7 +107,9 @@ class ModelRepository::Reaper : public std::enable_shared_from_this<Reaper> {
 ModelRepository::ModelRepository(RepositoryOptions options)
     : options_(std::move(options)),
       reaper_(std::make_shared<Reaper>()),
-      queue_(std::make_unique<LoadQueue>(options_.load_threads)) {}
+      queue_(std::make_unique<LoadQueue>(options_.load_threads)) {
+  choose_execution_slots();
+}
 
 ModelRepository::~ModelRepository() {
   stop(0);
@@ -129,6 +133,7 @@ void ModelRepository::choose_execution_slots() {
   }
   slots = std::clamp(slots, 1, std::max(options_.cores, 1));
   arbiter_ = std::make_unique<schedule::DeviceArbiter>(slots);
+  if (options_.loader.rate_limits.enabled) arbiter_->limit(options_.loader.rate_limits.resources);
   options_.loader.arbiter = arbiter_.get();
   options_.loader.threads = std::max(options_.cores / slots, 1);
   options_.loader.python.caller = [this](std::string_view name, int64_t version, schedule::RequestPtr request) {
@@ -141,7 +146,6 @@ void ModelRepository::choose_execution_slots() {
 }
 
 void ModelRepository::start() {
-  choose_execution_slots();
   Result<std::map<std::string, std::vector<std::string>>> found = find_models(options_.paths);
   {
     std::lock_guard lock(start_mutex_);
@@ -275,6 +279,19 @@ Status ModelRepository::load_now(const std::string& name, const std::optional<st
   return load_versions(name, *folder, *parsed, selected);
 }
 
+// Whatever a model's files make the code below throw (no memory, no threads) is that model's failure.
+Result<std::unique_ptr<ServedModel>> ModelRepository::load_version(const config::ModelConfig& parsed,
+                                                                   const std::string& folder, int64_t version) {
+  try {
+    if (parsed.ensemble) return load_ensemble(parsed, folder, version, table_, options_.loader.cache);
+    return loader_->load(parsed, folder, version, [this] { return !stopping_.load(std::memory_order_acquire); });
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(fmt::format("there is not enough memory to load version {} of '{}'", version, parsed.name));
+  } catch (const std::exception& error) {
+    return internal_error(fmt::format("loading version {} of '{}': {}", version, parsed.name, error.what()));
+  }
+}
+
 // All versions or none: a client that sees one new version sees all of them.
 Status ModelRepository::load_versions(const std::string& name, const std::string& folder,
                                       const config::ModelConfig& parsed, const std::vector<int64_t>& versions) {
@@ -290,10 +307,7 @@ Status ModelRepository::load_versions(const std::string& name, const std::string
   Status failure;
   for (int64_t version : versions) {
     log(LogLevel::kInfo, "loading: {}:{}", name, version);
-    Result<std::unique_ptr<ServedModel>> model =
-        parsed.ensemble
-            ? load_ensemble(parsed, folder, version, table_)
-            : loader_->load(parsed, folder, version, [this] { return !stopping_.load(std::memory_order_acquire); });
+    Result<std::unique_ptr<ServedModel>> model = load_version(parsed, folder, version);
     if (!model.is_ok()) {
       log(LogLevel::kError, "failed to load '{}' version {}: {}", name, version, model.status().to_string());
       failures[version] = reason_of(model.status());

@@ -90,6 +90,8 @@ class ModelRepository {
   Result<std::string> folder_of(const std::string& name) const;
   Result<config::ModelConfig> read_config(const std::string& name, const std::string& folder,
                                           const std::optional<std::string>& config_json) const;
+  Result<std::unique_ptr<ServedModel>> load_version(const config::ModelConfig& parsed, const std::string& folder,
+                                                    int64_t version);
   Status load_versions(const std::string& name, const std::string& folder, const config::ModelConfig& parsed,
                        const std::vector<int64_t>& versions);
   Status fail_model(const std::string& name, const Status& status);

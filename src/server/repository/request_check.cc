@@ -38,18 +38,27 @@ Status order_inputs(const ModelConfig& config, InferRequest& request) {
       }
     }
   }
-  if (request.inputs.size() != config.inputs.size()) {
-    std::vector<std::string> got, missing;
+  std::vector<std::string> got, missing;
+  size_t required = 0;
+  for (const TensorConfig& tensor : config.inputs) {
+    if (tensor.optional) continue;
+    ++required;
+    const bool came = std::any_of(request.inputs.begin(), request.inputs.end(),
+                                  [&](const InputView& input) { return input.name == tensor.name; });
+    if (!came) missing.push_back(tensor.name);
+  }
+  const size_t count = request.inputs.size();
+  if (count > config.inputs.size() || count < required || (required < config.inputs.size() && !missing.empty())) {
     for (const InputView& input : request.inputs) got.push_back(input.name);
     std::sort(got.begin(), got.end());
-    for (const TensorConfig& tensor : config.inputs) {
-      if (std::find(got.begin(), got.end(), tensor.name) == got.end()) missing.push_back(tensor.name);
-    }
-    return invalid_argument(fmt::format(
-        "expected {} inputs but got {} inputs for model '{}'. Got input(s) {}, but missing required input(s) {}. "
-        "Please "
-        "provide all required input(s).",
-        config.inputs.size(), request.inputs.size(), config.name, quoted_names(got), quoted_names(missing)));
+    const std::string expected =
+        required == config.inputs.size()
+            ? fmt::format("expected {} inputs", required)
+            : fmt::format("expected number of inputs between {} and {}", required, config.inputs.size());
+    return invalid_argument(
+        fmt::format("{} but got {} inputs for model '{}'. Got input(s) {}, but missing required input(s) {}. Please "
+                    "provide all required input(s).",
+                    expected, count, config.name, quoted_names(got), quoted_names(missing)));
   }
   for (const InputView& input : request.inputs) {
     if (config.find_input(input.name) != nullptr) continue;
@@ -60,7 +69,10 @@ Status order_inputs(const ModelConfig& config, InferRequest& request) {
   }
   for (size_t i = 0; i < config.inputs.size(); ++i) {
     size_t at = i;
-    while (request.inputs[at].name != config.inputs[i].name) ++at;
+    while (at < request.inputs.size() && request.inputs[at].name != config.inputs[i].name) ++at;
+    if (at == request.inputs.size()) {  // an optional one that did not come has an empty place
+      request.inputs.push_back({config.inputs[i].name, config::DataType::kInvalid, {}, {}});
+    }
     if (at != i) std::swap(request.inputs[i], request.inputs[at]);
   }
   return {};
@@ -71,6 +83,7 @@ Status check_batch_size(const ModelConfig& config, InferRequest& request) {
   if (config.max_batch_size == 0) return {};
   std::optional<int64_t> batch_size;
   for (const InputView& input : request.inputs) {
+    if (input.data_type == config::DataType::kInvalid) continue;
     if (input.shape.empty()) {
       return invalid_argument(
           fmt::format("input '{}' has no shape but model requires batch dimension for '{}'", input.name, config.name));
@@ -82,9 +95,11 @@ Status check_batch_size(const ModelConfig& config, InferRequest& request) {
     batch_size = input.shape[0];
   }
   request.batch_size = batch_size.value_or(1);
-  if (request.batch_size > config.max_batch_size) {
+  constexpr int64_t kMaxParts = 4096;
+  const int64_t parts = config.batching_options.splits_large_requests ? kMaxParts : 1;
+  if (request.batch_size > config.max_batch_size * parts) {
     return invalid_argument(
-        fmt::format("inference request batch-size must be <= {} for '{}'", config.max_batch_size, config.name));
+        fmt::format("inference request batch-size must be <= {} for '{}'", config.max_batch_size * parts, config.name));
   }
   if (request.batch_size < 1) {
     return invalid_argument(fmt::format("inference request batch-size must be >= 1 for '{}'", config.name));
@@ -93,6 +108,7 @@ Status check_batch_size(const ModelConfig& config, InferRequest& request) {
 }
 
 Status check_input(const ModelConfig& config, const TensorConfig& tensor, const InputView& input) {
+  if (input.data_type == config::DataType::kInvalid && tensor.optional) return {};
   if (input.data_type != tensor.data_type) {
     return invalid_argument(fmt::format("inference input '{}' data-type is '{}', but model '{}' expects '{}'",
                                         input.name, config::protocol_name(input.data_type), config.name,
@@ -170,10 +186,18 @@ std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}
 
 Status check_request(const ModelConfig& config, InferRequest& request) {
   FW_RETURN_IF_ERROR(with_prefix(check(config, request), request.id));
-  const bool fixed = std::all_of(config.inputs.begin(), config.inputs.end(), [](const TensorConfig& tensor) {
-    return std::find(tensor.dims.begin(), tensor.dims.end(), -1) == tensor.dims.end();
+  const bool same = std::all_of(config.inputs.begin(), config.inputs.end(), [](const TensorConfig& tensor) {
+    const bool fixed = std::find(tensor.dims.begin(), tensor.dims.end(), -1) == tensor.dims.end();
+    return (fixed || tensor.allow_ragged) && !tensor.optional;
   });
-  if (!fixed) request.signature = schedule::shape_signature(request.inputs, config.max_batch_size > 0);
+  if (same) return {};
+  std::vector<InputView> compared;  // ragged inputs need not be equal in a batch
+  const bool any_ragged = std::any_of(config.inputs.begin(), config.inputs.end(),
+                                      [](const TensorConfig& tensor) { return tensor.allow_ragged; });
+  for (size_t i = 0; any_ragged && i < config.inputs.size(); ++i) {
+    if (!config.inputs[i].allow_ragged) compared.push_back(request.inputs[i]);
+  }
+  request.signature = schedule::shape_signature(any_ragged ? compared : request.inputs, config.max_batch_size > 0);
   return {};
 }
 

@@ -40,13 +40,15 @@ void fill_random(DataType type, std::vector<std::byte>& bytes) {
   }
 }
 
+constexpr size_t kMaxInputBytes = size_t{1} << 30;
+
 // One row's bytes, `rows` times.
 Result<std::vector<std::byte>> make_data(const WarmupInput& input, size_t rows, const std::string& model_folder) {
   const std::optional<int64_t> elements = checked_element_count(input.dims);
   const size_t element_bytes = config::element_bytes(input.data_type);
-  if (!elements || element_bytes == 0 ||
-      static_cast<uint64_t>(*elements) > (uint64_t{1} << 40) / element_bytes / rows) {
-    return invalid_argument(fmt::format("input '{}' has no size that can be made up", input.name));
+  if (!elements || element_bytes == 0 || static_cast<uint64_t>(*elements) > kMaxInputBytes / element_bytes / rows) {
+    return invalid_argument(fmt::format("input '{}' would take more than {} MiB: give it smaller 'dims' or batch_size",
+                                        input.name, kMaxInputBytes >> 20));
   }
   const size_t row_bytes = static_cast<size_t>(*elements) * element_bytes;
   std::vector<std::byte> bytes(row_bytes * rows);
@@ -64,9 +66,12 @@ Result<std::vector<std::byte>> make_data(const WarmupInput& input, size_t rows, 
 }
 
 Status run_warmup(const config::ModelConfig& config, const config::Warmup& warmup, const std::string& model_folder,
+                  const schedule::SequenceTensors* sequences, const std::function<bool()>& keep_going,
                   schedule::BatchExecutor& instance) {
   const bool batched = config.max_batch_size > 0;
-  const size_t rows = batched ? std::max<uint32_t>(warmup.batch_size, 1) : 1;
+  const size_t batch_size = batched ? std::max<uint32_t>(warmup.batch_size, 1) : 1;
+  // Sequences come with one row a request.
+  const size_t rows = sequences != nullptr ? 1 : batch_size;
   auto request = std::make_shared<schedule::InferRequest>();
   std::vector<std::vector<std::byte>> data;
   for (const WarmupInput& input : warmup.inputs) {
@@ -77,13 +82,18 @@ Status run_warmup(const config::ModelConfig& config, const config::Warmup& warmu
     request->inputs.push_back(std::move(view));
   }
   FW_RETURN_IF_ERROR(check_request(config, *request));
+  if (sequences != nullptr) {
+    request->sequence.start = true;
+    sequences->add(*request, {});
+  }
   for (uint32_t i = 0; i < std::max<uint32_t>(warmup.count, 1); ++i) {
+    if (!keep_going()) return {Code::kCancelled, "the server is stopping"};
     schedule::Batch batch;
-    batch.batch_size = request->batch_size;
-    batch.items.emplace_back();
-    batch.items[0].request = request.get();
+    batch.batch_size = static_cast<int64_t>(batch_size);
+    batch.items.resize(batch_size / rows);
+    for (schedule::BatchItem& item : batch.items) item.request = request.get();
     FW_RETURN_IF_ERROR(instance.execute(batch));
-    FW_RETURN_IF_ERROR(batch.items[0].status);
+    for (const schedule::BatchItem& item : batch.items) FW_RETURN_IF_ERROR(item.status);
   }
   return {};
 }
@@ -91,9 +101,10 @@ Status run_warmup(const config::ModelConfig& config, const config::Warmup& warmu
 }  // namespace
 
 Status run_warmups(const config::ModelConfig& config, const std::string& model_folder,
+                   const schedule::SequenceTensors* sequences, const std::function<bool()>& keep_going,
                    schedule::BatchExecutor& instance) {
   for (const config::Warmup& warmup : config.warmups) {
-    const Status status = run_warmup(config, warmup, model_folder, instance);
+    const Status status = run_warmup(config, warmup, model_folder, sequences, keep_going, instance);
     if (!status.is_ok()) return status.with_context(fmt::format("warmup '{}'", warmup.name));
   }
   return {};

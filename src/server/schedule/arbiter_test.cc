@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -159,6 +161,84 @@ TEST(Arbiter, LeaseMoves) {
   EXPECT_TRUE(other.is_held());
   other = DeviceArbiter::Lease();
   EXPECT_TRUE(arbiter.acquire(client).is_held());
+}
+
+DeviceArbiter::Needs needing(std::map<std::string, uint32_t> resources, double turn_cost = 1) {
+  return {.resources = std::move(resources), .turn_cost = turn_cost, .needs_slot = true};
+}
+
+TEST(RateLimits, AResourceIsHeldByAsManyAsThereIsOfIt) {
+  DeviceArbiter arbiter(4);
+  arbiter.limit({{"R", 4}});
+  const auto large = arbiter.add_client(1, 1, needing({{"R", 3}}));
+  const auto small = arbiter.add_client(1, 1, needing({{"R", 2}}));
+  const auto other = arbiter.add_client(1, 1, needing({{"S", 1}}));
+  DeviceArbiter::Lease first = arbiter.try_acquire(large);
+  EXPECT_TRUE(first.is_held());
+  EXPECT_FALSE(arbiter.try_acquire(small).is_held());
+  EXPECT_TRUE(arbiter.try_acquire(other).is_held());
+  first.release();
+  EXPECT_TRUE(arbiter.try_acquire(small).is_held());
+}
+
+TEST(RateLimits, WhatCanNeverRunIsSaid) {
+  DeviceArbiter arbiter(4);
+  arbiter.limit({{"R", 4}});
+  EXPECT_TRUE(arbiter.check(needing({{"R", 4}, {"S", 100}})).is_ok());
+  EXPECT_EQ(
+      arbiter.check(needing({{"R", 5}})).message(),
+      "Resource count for \"R\" is limited to 4 which will prevent scheduling of one or more model instances, the "
+      "minimum required count is 5");
+}
+
+TEST(RateLimits, WithoutALimitThereIsWhatTheLargestNeeds) {
+  DeviceArbiter arbiter(4);
+  const auto large = arbiter.add_client(1, 1, needing({{"R", 5}}));
+  const auto small = arbiter.add_client(1, 1, needing({{"R", 2}}));
+  DeviceArbiter::Lease a = arbiter.try_acquire(small), b = arbiter.try_acquire(small);
+  EXPECT_TRUE(a.is_held() && b.is_held());
+  EXPECT_FALSE(arbiter.try_acquire(small).is_held());
+  a.release();
+  b.release();
+  EXPECT_TRUE(arbiter.try_acquire(large).is_held());
+}
+
+TEST(RateLimits, PrioritiesAreSharesOfTurns) {
+  DeviceArbiter arbiter(1);
+  const auto often = arbiter.add_client(1, 1, needing({{"R", 1}}, 1)),
+             seldom = arbiter.add_client(1, 1, needing({{"R", 1}}, 2));
+  std::atomic<int> turns[2] = {0, 0};
+  std::atomic<bool> over{false};
+  auto work = [&](const std::shared_ptr<DeviceArbiter::Client>& client, int index) {
+    while (!over) {
+      DeviceArbiter::Lease lease = arbiter.acquire(client);
+      ++turns[index];
+      // Both have something waiting whenever a turn ends.
+      while (arbiter.waiting() < 3 && !over) std::this_thread::yield();
+      if (turns[0] + turns[1] >= 300) over = true;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back(work, often, 0);
+    threads.emplace_back(work, seldom, 1);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NEAR(turns[0], 200, 5);
+  EXPECT_NEAR(turns[1], 100, 5);
+}
+
+TEST(RateLimits, OneThatWaitsForAResourceIsNotOvertaken) {
+  DeviceArbiter arbiter(4);
+  arbiter.limit({{"R", 2}});
+  const auto small = arbiter.add_client(1, 1, needing({{"R", 1}}, 1));
+  const auto large = arbiter.add_client(0, 1, needing({{"R", 2}}, 1));
+  DeviceArbiter::Lease held = arbiter.acquire(small);
+  std::thread waiting([&] { EXPECT_TRUE(arbiter.acquire(large).is_held()); });
+  while (arbiter.waiting() < 1) std::this_thread::yield();
+  EXPECT_FALSE(arbiter.try_acquire(small).is_held());
+  held.release();
+  waiting.join();
 }
 
 }  // namespace

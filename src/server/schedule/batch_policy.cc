@@ -41,7 +41,8 @@ PolicyResult make_direct(const config::ModelConfig&, const PolicyOptions& option
 PolicyResult make_triton(const config::ModelConfig& config, const PolicyOptions& options) {
   FW_ASSIGN_OR_RETURN(const int64_t aging, aging_ns(config));
   const config::DynamicBatching batching = config.dynamic_batching.value_or(config::DynamicBatching{});
-  return PolicyResult(std::make_unique<TritonPolicy>(batching, config.max_batch_size, aging, options));
+  return PolicyResult(std::make_unique<TritonPolicy>(batching, config.max_batch_size, aging, options,
+                                                     config.batching_options.skips_other_shapes));
 }
 
 struct PolicyRow {

@@ -159,5 +159,29 @@ TEST(Policy, AgingMustBeANumber) {
   }
 }
 
+// With batch_past_other_shapes a request of another shape is passed over, and leads the batch after.
+TEST(BatchPastOtherShapes, RequestsBehindOneOfAnotherShapeJoin) {
+  const auto config = model_config(
+      "dynamic_batching { } parameters { key: \"batch_past_other_shapes\" value { string_value: \"true\" } }", 4);
+  SimulationOptions options = executing_for(kMs);
+  options.policy.hold_until_queued = 6;
+  const auto result = run(config,
+                          {arrival_of_shape(0, 1, 16), arrival_of_shape(0, 1, 8), arrival_of_shape(0, 1, 16),
+                           arrival_of_shape(0, 1, 8), arrival_of_shape(0, 1, 16), arrival_of_shape(0, 1, 24)},
+                          options);
+  EXPECT_THAT(result.batch_rows(), ElementsAre(3, 2, 1));
+  EXPECT_THAT(result.batches[0].requests, ElementsAre(0, 2, 4));
+  EXPECT_THAT(result.batches[1].requests, ElementsAre(1, 3));
+}
+
+TEST(BatchPastOtherShapes, NothingStarvesUnderASteadyStream) {
+  const auto config = model_config(
+      "dynamic_batching { } parameters { key: \"batch_past_other_shapes\" value { string_value: \"true\" } }", 2);
+  std::vector<SimulatedArrival> arrivals{arrival_of_shape(0, 1, 16), arrival_of_shape(0, 1, 8)};
+  for (int i = 0; i < 200; ++i) arrivals.push_back(arrival_of_shape(i * kMs / 4, 1, 16));
+  const auto result = run(config, arrivals, executing_for(kMs));
+  EXPECT_LE(result.answers[1].at_ns, 3 * kMs);
+}
+
 }  // namespace
 }  // namespace flywheel::schedule

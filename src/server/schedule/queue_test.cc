@@ -107,6 +107,7 @@ TEST(ShapeSignature, TellsShapesApartButNotBatchSizes) {
     std::vector<InputView> views;
     for (auto& shape : shapes) {
       views.emplace_back();
+      views.back().data_type = config::DataType::kFp32;
       views.back().shape = shape;
     }
     return views;

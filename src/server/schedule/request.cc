@@ -38,6 +38,10 @@ bool InferRequest::respond(InferResponse response) {
 std::vector<int64_t> shape_signature(const std::vector<InputView>& inputs, bool batched) {
   std::vector<int64_t> signature;
   for (const InputView& input : inputs) {
+    if (input.data_type == config::DataType::kInvalid) {  // an optional input that did not come
+      signature.push_back(-1);
+      continue;
+    }
     const size_t skip = batched && !input.shape.empty() ? 1 : 0;
     // The rank separates one input's dims from the next one's.
     signature.push_back(static_cast<int64_t>(input.shape.size() - skip));

@@ -57,7 +57,8 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
         former_(config, std::move(policy), options.latency_curve, statistics),
         idle_(static_cast<int>(executors_.size())) {
     if (options_.arbiter != nullptr)
-      client_ = options_.arbiter->add_client(static_cast<int>(config.device_priority), options_.arbiter_weight);
+      client_ = options_.arbiter->add_client(static_cast<int>(config.device_priority), options_.arbiter_weight,
+                                             options_.arbiter_needs);
   }
 
   void start();

@@ -22,6 +22,7 @@ struct SchedulerOptions {
   // Null: batches run as soon as an instance is free. Must outlive the scheduler.
   DeviceArbiter* arbiter = nullptr;
   double arbiter_weight = 1;
+  DeviceArbiter::Needs arbiter_needs;
   // A batch that runs longer is answered as failed and gives the device back; its instance stays out of service until
   // the executor returns. 0: wait forever.
   int64_t execution_timeout_ns = 120'000'000'000;

@@ -50,7 +50,8 @@ class SequenceScheduler::Core : public CancelListener, public std::enable_shared
         former_(config, static_cast<int>(executors_.size()), statistics),
         lanes_(executors_.size()) {
     if (options_.arbiter != nullptr)
-      client_ = options_.arbiter->add_client(static_cast<int>(config.device_priority), options_.arbiter_weight);
+      client_ = options_.arbiter->add_client(static_cast<int>(config.device_priority), options_.arbiter_weight,
+                                             options_.arbiter_needs);
   }
 
   void start() {

@@ -48,6 +48,8 @@ void merge(StatisticsSnapshot& into, const StatisticsSnapshot& from) {
   merge(into.compute_input, from.compute_input);
   merge(into.compute_infer, from.compute_infer);
   merge(into.compute_output, from.compute_output);
+  merge(into.cache_hit, from.cache_hit);
+  merge(into.cache_miss, from.cache_miss);
   into.inference_count += from.inference_count;
   into.execution_count += from.execution_count;
   into.last_inference_ms = std::max(into.last_inference_ms, from.last_inference_ms);
@@ -149,6 +151,23 @@ void ModelStatistics::record_failure(FailureReason reason, int64_t received_ns, 
   Shard& shard = *shards_.back();
   std::lock_guard lock(shard.mutex);
   add_failure(shard.values, reason, received_ns != 0 && now_ns > received_ns ? now_ns - received_ns : 0);
+}
+
+void ModelStatistics::record_cache_hit(int64_t lookup_ns, int64_t received_ns, int64_t now_ns) {
+  const int64_t wall_ms = wall_clock_ms();
+  const int64_t duration_ns = received_ns != 0 && now_ns > received_ns ? now_ns - received_ns : 0;
+  Shard& shard = *shards_.back();
+  std::lock_guard lock(shard.mutex);
+  shard.values.success.add(duration_ns);
+  shard.values.cache_hit.add(lookup_ns);
+  shard.values.last_inference_ms = wall_ms;
+  observe(shard.values.request_latency_us, kLatencyBoundsUs, us_from_ns(duration_ns));
+}
+
+void ModelStatistics::record_cache_miss(int64_t cache_ns) {
+  Shard& shard = *shards_.back();
+  std::lock_guard lock(shard.mutex);
+  shard.values.cache_miss.add(cache_ns);
 }
 
 StatisticsSnapshot ModelStatistics::snapshot() const {

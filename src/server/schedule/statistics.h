@@ -65,9 +65,11 @@ struct StatisticsSnapshot {
   DurationCount compute_input;
   DurationCount compute_infer;
   DurationCount compute_output;
-  uint64_t inference_count = 0;                          // rows of successful requests
-  uint64_t execution_count = 0;                          // batches executed
-  int64_t last_inference_ms = 0;                         // wall clock, since 1970
+  DurationCount cache_hit;        // requests answered from the response cache, with the time of the lookup
+  DurationCount cache_miss;       // requests that were not, with the time of lookup and insertion
+  uint64_t inference_count = 0;   // rows of successful requests
+  uint64_t execution_count = 0;   // batches executed
+  int64_t last_inference_ms = 0;  // wall clock, since 1970
   std::map<int64_t, BatchSizeStatistics> by_batch_size;  // of successful batches
   std::array<uint64_t, kDispatchReasons> dispatches{};   // by DispatchReason
   Histogram<kBatchSizeBounds.size()> batch_size;
@@ -88,6 +90,10 @@ class ModelStatistics {
                     DispatchReason reason, int64_t now_ns);
   // A request that was answered without being executed, or outside of the scheduler (malformed, for instance).
   void record_failure(FailureReason reason, int64_t received_ns, int64_t now_ns);
+
+  // A request that the response cache answered: a success that was neither queued nor executed.
+  void record_cache_hit(int64_t lookup_ns, int64_t received_ns, int64_t now_ns);
+  void record_cache_miss(int64_t cache_ns);
 
   void add_pending(int64_t delta) { pending_.fetch_add(delta, std::memory_order_relaxed); }
   void add_executing(int64_t delta) { executing_.fetch_add(delta, std::memory_order_relaxed); }

@@ -49,8 +49,8 @@ void fill_statistics(const ServedModel& model, inference::ModelStatistics& out) 
   set_duration(*sums.mutable_compute_input(), statistics.compute_input);
   set_duration(*sums.mutable_compute_infer(), statistics.compute_infer);
   set_duration(*sums.mutable_compute_output(), statistics.compute_output);
-  set_duration(*sums.mutable_cache_hit(), {});
-  set_duration(*sums.mutable_cache_miss(), {});
+  set_duration(*sums.mutable_cache_hit(), statistics.cache_hit);
+  set_duration(*sums.mutable_cache_miss(), statistics.cache_miss);
   for (const auto& [size, batch] : statistics.by_batch_size) {
     inference::InferBatchStatistics& row = *out.add_batch_stats();
     row.set_batch_size(static_cast<uint64_t>(size));

@@ -323,11 +323,11 @@ class BodyReader {
 
   Status read_parameters(ondemand::value value) {
     return for_each_field(value, "parameters", [&](std::string_view key, ondemand::value field) -> Status {
-      bool ignored_flag = false;
       if (key == "priority") return read_json_uint(field, "priority", request_.priority);
       if (key == "timeout") return read_json_uint(field, "timeout", request_.timeout_us);
       if (key == "binary_data_output") return read_json_bool(field, "binary_data_output", out_.binary_by_default);
-      if (key == "sequence_start" || key == "sequence_end") return read_json_bool(field, key, ignored_flag);
+      if (key == "sequence_start") return read_json_bool(field, key, request_.sequence.start);
+      if (key == "sequence_end") return read_json_bool(field, key, request_.sequence.end);
       if (key.starts_with("triton_")) {
         return invalid_argument(
             "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.");
@@ -336,6 +336,21 @@ class BodyReader {
       if (const auto error = field.type().get(type)) {
         return invalid_argument(
             fmt::format("failed to parse the request JSON buffer: {}", simdjson::error_message(error)));
+      }
+      if (key == "sequence_id" && type == ondemand::json_type::string) {
+        std::string_view id;
+        if (const auto error = field.get_string().get(id)) {
+          return invalid_argument(
+              fmt::format("failed to parse the request JSON buffer: {}", simdjson::error_message(error)));
+        }
+        request_.sequence.id = std::string(id);
+        return {};
+      }
+      if (key == "sequence_id") {
+        uint64_t id = 0;
+        FW_RETURN_IF_ERROR(read_json_uint(field, "sequence_id", id));
+        request_.sequence.id = id;
+        return {};
       }
       const bool plain = type == ondemand::json_type::string || type == ondemand::json_type::number ||
                          type == ondemand::json_type::boolean;

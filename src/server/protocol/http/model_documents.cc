@@ -77,8 +77,8 @@ void append_statistics(std::string& json, const ServedModel& model) {
   append_duration(json, "compute_input", statistics.compute_input);
   append_duration(json, "compute_infer", statistics.compute_infer);
   append_duration(json, "compute_output", statistics.compute_output);
-  append_duration(json, "cache_hit", {});
-  append_duration(json, "cache_miss", {});
+  append_duration(json, "cache_hit", statistics.cache_hit);
+  append_duration(json, "cache_miss", statistics.cache_miss);
   json += '}';
   append_key(json, "response_stats");
   json += "{}";

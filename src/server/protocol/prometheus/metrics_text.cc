@@ -113,6 +113,18 @@ void write_triton_counters(TextWriter& writer, const std::vector<ModelRow>& rows
   counter("nv_inference_compute_output_duration_us",
           "Cumulative inference compute output duration in microseconds (does not include cached requests)",
           [](S s) { return to_us(s.compute_output.ns); });
+  auto cached = [&](std::string_view name, std::string_view help, auto value) {
+    writer.family(name, "counter", help);
+    for (const ModelRow& row : rows) {
+      if (row.model->config().response_cache) writer.sample(row.labels, value(row.statistics));
+    }
+  };
+  cached("nv_cache_num_hits_per_model", "Number of cache hits per model", [](S s) { return s.cache_hit.count; });
+  cached("nv_cache_num_misses_per_model", "Number of cache misses per model", [](S s) { return s.cache_miss.count; });
+  cached("nv_cache_hit_duration_per_model", "Total cache hit duration per model, in microseconds",
+         [](S s) { return to_us(s.cache_hit.ns); });
+  cached("nv_cache_miss_duration_per_model", "Total cache miss duration per model, in microseconds",
+         [](S s) { return to_us(s.cache_miss.ns); });
   writer.family("nv_inference_pending_request_count", "gauge",
                 "Instantaneous number of pending requests awaiting execution per-model.");
   for (const ModelRow& row : rows) writer.sample(row.labels, row.statistics.pending_requests);

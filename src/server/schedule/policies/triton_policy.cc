@@ -9,6 +9,8 @@ namespace flywheel::schedule {
 namespace {
 
 constexpr uint64_t kStarvedShare = 8;
+// How many waiting requests of other shapes are passed over at most, so that a decision stays short.
+constexpr size_t kLookPast = 512;
 
 int64_t ns_from_us(uint64_t us) {
   constexpr int64_t kLongest = kNever / 4;  // centuries, and safe to add to any time
@@ -18,12 +20,13 @@ int64_t ns_from_us(uint64_t us) {
 }  // namespace
 
 TritonPolicy::TritonPolicy(const config::DynamicBatching& batching, int32_t max_batch_size, int64_t aging_ns,
-                           const PolicyOptions& options)
+                           const PolicyOptions& options, bool skips_other_shapes)
     : preferred_(batching.preferred_batch_sizes.begin(), batching.preferred_batch_sizes.end()),
       max_batch_(std::max(max_batch_size, 1)),
       delay_ns_(ns_from_us(batching.max_queue_delay_us)),
       aging_ns_(aging_ns),
-      options_(options) {
+      options_(options),
+      skips_other_shapes_(skips_other_shapes) {
   std::sort(preferred_.begin(), preferred_.end());
   if (preferred_.empty()) preferred_.push_back(max_batch_);
 }
@@ -46,6 +49,7 @@ class TritonPolicy::Scan {
   // False when the batch can take nothing more.
   bool consider(InferRequest& request) {
     if (!taken.empty()) {
+      if (policy_.skips_other_shapes_ && request.signature != taken.front()->signature) return ++passed < kLookPast;
       // Nothing preferred is within reach any more: what there is goes, rather than grow past the largest preferred
       // size.
       if (rows + request.batch_size > policy_.preferred_.back() && best == 0) best = taken.size();
@@ -70,7 +74,8 @@ class TritonPolicy::Scan {
   std::vector<InferRequest*> taken;
   int64_t rows = 0;
   int64_t oldest_ns = kNever;
-  size_t best = 0;  // how many requests make up the largest preferred size; 0: none yet
+  size_t passed = 0;  // requests of other shapes
+  size_t best = 0;    // how many requests make up the largest preferred size; 0: none yet
   DispatchReason closed_by = DispatchReason::kNoDelay;
 
  private:

@@ -17,8 +17,10 @@ class TritonPolicy : public BatchPolicy {
  public:
   // `aging_ns`: a request of a lower level that has waited so long leads every eighth batch, so that no level starves
   // while the first keeps at least seven eighths of the batches. 0: never.
+  // `skips_other_shapes`: what does not fit the first request's shape is passed over, not the end of the batch. It will
+  // be first itself once those before it are served.
   TritonPolicy(const config::DynamicBatching& batching, int32_t max_batch_size, int64_t aging_ns,
-               const PolicyOptions& options);
+               const PolicyOptions& options, bool skips_other_shapes = false);
   std::string_view name() const override { return "triton"; }
   Decision decide(const PolicyInput& input) const override;
 
@@ -32,6 +34,7 @@ class TritonPolicy : public BatchPolicy {
   int64_t delay_ns_;
   int64_t aging_ns_;
   PolicyOptions options_;
+  bool skips_other_shapes_;
 };
 
 }  // namespace flywheel::schedule
