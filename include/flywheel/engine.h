@@ -6,7 +6,7 @@
 //   context.value()->set_shape(0, {8, 3, 224, 224});
 //   context.value()->run(inputs, outputs);
 //
-// Engine: immutable, any thread; contexts keep it alive and share its weights (mapped from the file, never copied).
+// Engine: immutable, any thread; contexts keep it alive and share its weights (mapped from the file, not copied).
 // ExecutionContext: one batch in flight, one thread at a time; several contexts of one engine run concurrently.
 #pragma once
 
@@ -51,6 +51,12 @@ struct EngineMemory {
   uint64_t workspace_bytes = 0;  // each context, kernels' scratch at the profile's max (for the default thread count)
 };
 
+struct LoadOptions {
+  // Reads the file into memory instead of mapping it. A mapped file must not be written into while the engine lives
+  // (replacing it by a rename is fine): results would change, and truncating it would end the process.
+  bool copy = false;
+};
+
 struct ContextOptions {
   int threads = 0;  // 0: all cores this process may use
 };
@@ -60,7 +66,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Maps and checks the file. kNotFound; kCorrupt (magic, checksum, truncation, an offset out of bounds); kIncompatible
   // (format version, device, instruction set: with found and needed). The weights are not read yet: their checksum is
   // compared when the first context is made.
-  static Result<std::shared_ptr<Engine>> load(const std::string& path);
+  static Result<std::shared_ptr<Engine>> load(const std::string& path, const LoadOptions& options = {});
   // Would it run here? The same refusals, reading only the header. Nothing is loaded.
   static Status check(const std::string& path);
   virtual ~Engine() = default;

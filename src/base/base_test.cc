@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -50,6 +51,30 @@ TEST(MappedFile, WritesAtomicallyAndReadsBack) {
   ASSERT_TRUE(back.is_ok());
   EXPECT_EQ(*back, text);
   EXPECT_EQ(read_text_file(path, 4).status().code(), Code::kInvalidArgument);
+  std::filesystem::remove(path);
+}
+
+TEST(MappedFile, ACopyKeepsWhatTheFileHeld) {
+  const std::string path = temp_path("copied");
+  const std::string text(100'000, 'a');
+  ASSERT_TRUE(write_file_atomically(path, std::as_bytes(std::span(text.data(), text.size()))).is_ok());
+  auto copy = MappedFile::open(path, FileAccess::kCopy);
+  ASSERT_TRUE(copy.is_ok()) << copy.status().to_string();
+  std::filesystem::resize_file(path, 0);  // reading a mapping would end the process now
+  const auto bytes = copy->bytes();
+  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), text);
+  EXPECT_TRUE(MappedFile::open(path, FileAccess::kCopy)->bytes().empty());
+  std::filesystem::remove(path);
+}
+
+TEST(MappedFile, DoesNotWaitForThePipesWriter) {
+  const std::string path = temp_path("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  for (const Status& status : {MappedFile::open(path).status(), MappedFile::open(path, FileAccess::kCopy).status(),
+                               read_text_file(path, 100).status(), read_text_file("/dev/zero", 100).status()}) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("is not a regular file"), std::string::npos) << status.message();
+  }
   std::filesystem::remove(path);
 }
 

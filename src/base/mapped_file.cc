@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace flywheel {
@@ -30,6 +31,40 @@ struct Descriptor {
   }
 };
 
+struct RegularFile {
+  Descriptor file;
+  size_t size_bytes;
+};
+
+// Opening a pipe would wait for its writer; hence O_NONBLOCK, which means nothing to a regular file.
+Result<std::unique_ptr<RegularFile>> open_regular(const std::string& path) {
+  std::unique_ptr<RegularFile> opened(
+      new RegularFile{{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)}, 0});
+  if (opened->file.fd < 0) return system_error(path, "open");
+  struct stat info {};
+  if (fstat(opened->file.fd, &info) != 0) return system_error(path, "read");
+  if (!S_ISREG(info.st_mode)) return invalid_argument(fmt::format("'{}' is not a regular file", path));
+  opened->size_bytes = static_cast<size_t>(info.st_size);
+  return opened;
+}
+
+Status read_whole(const RegularFile& opened, const std::string& path, void* out) {
+  for (size_t done = 0; done < opened.size_bytes;) {
+    const ssize_t got =
+        ::pread(opened.file.fd, static_cast<char*>(out) + done, opened.size_bytes - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error(path, "read");
+    if (got == 0) {
+      return invalid_argument(
+          fmt::format("'{}' became shorter while it was read, {} instead of {} bytes: replace a file by renaming "
+                      "another to its name",
+                      path, done, opened.size_bytes));
+    }
+    done += static_cast<size_t>(got);
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 MappedFile::~MappedFile() {
@@ -44,18 +79,21 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) return system_error(path, "open");
-  struct stat info {};
-  if (fstat(file.fd, &info) != 0) return system_error(path, "read");
-  if (!S_ISREG(info.st_mode)) return invalid_argument(fmt::format("'{}' is not a regular file", path));
+Result<MappedFile> MappedFile::open(const std::string& path, FileAccess access) {
+  FW_ASSIGN_OR_RETURN(const std::unique_ptr<RegularFile> opened, open_regular(path));
   MappedFile mapped;
-  if (info.st_size == 0) return mapped;
-  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (opened->size_bytes == 0) return mapped;
+  const bool copy = access == FileAccess::kCopy;
+  void* data = mmap(nullptr, opened->size_bytes, copy ? PROT_READ | PROT_WRITE : PROT_READ,
+                    copy ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_PRIVATE, copy ? -1 : opened->file.fd, 0);
   if (data == MAP_FAILED) return system_error(path, "map");
   mapped.data_ = data;
-  mapped.size_bytes_ = static_cast<size_t>(info.st_size);
+  mapped.size_bytes_ = opened->size_bytes;
+  if (copy) {
+    madvise(data, opened->size_bytes, MADV_HUGEPAGE);  // a wish; failing it changes nothing
+    FW_RETURN_IF_ERROR(read_whole(*opened, path, data));
+    if (mprotect(data, opened->size_bytes, PROT_READ) != 0) return system_error(path, "protect");
+  }
   return mapped;
 }
 
@@ -89,12 +127,14 @@ Status write_file_atomically(const std::string& path, std::span<const std::byte>
 }
 
 Result<std::string> read_text_file(const std::string& path, size_t limit_bytes) {
-  FW_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
-  if (file.bytes().size() > limit_bytes) {
+  FW_ASSIGN_OR_RETURN(const std::unique_ptr<RegularFile> opened, open_regular(path));
+  if (opened->size_bytes > limit_bytes) {
     return invalid_argument(
-        fmt::format("'{}' has {} bytes; at most {} are accepted", path, file.bytes().size(), limit_bytes));
+        fmt::format("'{}' has {} bytes; at most {} are accepted", path, opened->size_bytes, limit_bytes));
   }
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  std::string text(opened->size_bytes, '\0');
+  FW_RETURN_IF_ERROR(read_whole(*opened, path, text.data()));
+  return text;
 }
 
 }  // namespace flywheel

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file's bytes, mapped read-only. The engine reader hands out spans into it, so whoever holds such a span keeps this
-// alive. Immutable after open; any thread.
+// A file's bytes, mapped read-only or read into memory of their own. The engine reader hands out spans into it, so
+// whoever holds such a span keeps this alive. Any thread. What is mapped changes when someone writes into the file, and
+// ends the process when someone truncates it: long-lived processes copy the files that others may replace.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 
 namespace flywheel {
 
+enum class FileAccess { kMap, kCopy };
+
 class MappedFile {
  public:
   MappedFile() = default;
@@ -18,8 +21,9 @@ class MappedFile {
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
-  // kNotFound when it does not exist; kInvalidArgument for a folder or an unreadable file, with the system's reason.
-  static Result<MappedFile> open(const std::string& path);
+  // kNotFound when it does not exist; kInvalidArgument for a folder, a pipe, a device or an unreadable file, with the
+  // system's reason. Never waits for a writer.
+  static Result<MappedFile> open(const std::string& path, FileAccess access = FileAccess::kMap);
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_bytes_}; }
 
  private:

@@ -128,8 +128,8 @@ Status check(const Header& header, const Machine& machine) {
   return Status::ok();
 }
 
-Result<EngineFile> read_engine(const std::string& path, const Machine& machine) {
-  FW_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+Result<EngineFile> read_engine(const std::string& path, const Machine& machine, FileAccess access) {
+  FW_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, access));
   Result<EngineFile> engine = decode(file.bytes(), machine);
   if (!engine.is_ok()) return engine.status().with_context(fmt::format("'{}'", path));
   engine->file = std::move(file);

@@ -42,9 +42,9 @@ struct EngineFile {
   std::span<const std::byte> weights;  // into `file`
 };
 
-// Maps, checks and decodes. Also checks the plan's inside: indices, tactic names, programs, extents within their
-// sections. Not the weights' checksum, which reads the whole file: see check_weights().
-Result<EngineFile> read_engine(const std::string& path, const Machine& machine);
+// Maps or copies, checks and decodes. Also checks the plan's inside: indices, tactic names, programs, extents within
+// their sections. Not the weights' checksum, which reads the whole file: see check_weights().
+Result<EngineFile> read_engine(const std::string& path, const Machine& machine, FileAccess access = FileAccess::kMap);
 // kCorrupt when the weights are not what was written. No value in them can make a kernel leave its buffers, so this may
 // come after reading and before the first use.
 Status check_weights(const EngineFile& engine);

@@ -11,8 +11,9 @@
 
 namespace flywheel {
 
-Result<std::shared_ptr<Engine>> Engine::load(const std::string& path) {
-  FW_ASSIGN_OR_RETURN(std::shared_ptr<runtime::EngineImpl> engine, runtime::EngineImpl::open(path));
+Result<std::shared_ptr<Engine>> Engine::load(const std::string& path, const LoadOptions& options) {
+  FW_ASSIGN_OR_RETURN(std::shared_ptr<runtime::EngineImpl> engine,
+                      runtime::EngineImpl::open(path, options.copy ? FileAccess::kCopy : FileAccess::kMap));
   return std::shared_ptr<Engine>(std::move(engine));
 }
 
@@ -57,10 +58,10 @@ TensorInfo describe(const engine::Plan& plan, const engine::IoTensor& io) {
 
 }  // namespace
 
-Result<std::shared_ptr<EngineImpl>> EngineImpl::open(const std::string& path) {
+Result<std::shared_ptr<EngineImpl>> EngineImpl::open(const std::string& path, FileAccess access) {
   std::shared_ptr<EngineImpl> impl(new EngineImpl());
   FW_ASSIGN_OR_RETURN(impl->machine_, detect_machine());
-  FW_ASSIGN_OR_RETURN(impl->file_, engine::read_engine(path, impl->machine_));
+  FW_ASSIGN_OR_RETURN(impl->file_, engine::read_engine(path, impl->machine_, access));
   impl->weights_ = impl->file_.weights;
   impl->plan_ = std::move(impl->file_.plan);
   FW_RETURN_IF_ERROR(impl->prepare().with_context(fmt::format("'{}'", path)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's Engine: a mapped engine file, its plan, and the tactics that its steps name. Immutable after open();
-// any thread.
+// The runtime's Engine: a mapped or copied engine file, its plan, and the tactics that its steps name. Immutable after
+// open(); any thread.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace flywheel::runtime {
 
 class EngineImpl final : public Engine {
  public:
-  static Result<std::shared_ptr<EngineImpl>> open(const std::string& path);
+  static Result<std::shared_ptr<EngineImpl>> open(const std::string& path, FileAccess access = FileAccess::kMap);
   // From a plan and weights in memory: constant folding, calibration, tests. `weights` is kept.
   static Result<std::shared_ptr<EngineImpl>> from_plan(engine::Plan plan, std::vector<std::byte> weights);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <future>
 #include <numeric>
 #include <thread>
@@ -48,6 +49,23 @@ TEST(Engine, DescribesItself) {
 TEST(Engine, RefusesAFileThatDoesNotExist) {
   EXPECT_EQ(Engine::load("/no/such.engine").status().code(), Code::kNotFound);
   EXPECT_EQ(Engine::check("/no/such.engine").code(), Code::kNotFound);
+}
+
+TEST(Engine, ACopyOutlivesItsFilesContent) {
+  const std::string path = testing::TempDir() + "copied.engine";
+  ASSERT_TRUE(engine::write_engine(path, engine::copy_plan(8), {}).is_ok());
+  auto engine = Engine::load(path, {.copy = true});
+  ASSERT_TRUE(engine.is_ok()) << engine.status().to_string();
+  std::filesystem::resize_file(path, 0);
+  auto context = make_context(**engine);
+  ASSERT_TRUE(context->set_shape(0, {2, 4}).is_ok());
+  const std::vector<float> x = numbers(8);
+  std::vector<float> y(8, 0);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {y.data()};
+  ASSERT_TRUE(context->run(inputs, outputs).is_ok());
+  EXPECT_EQ(x, y);
+  std::filesystem::remove(path);
 }
 
 TEST(ExecutionContext, RunsEveryShapeOfTheProfile) {

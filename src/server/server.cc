@@ -42,7 +42,11 @@ repository::RepositoryOptions repository_options(const ServerOptions& options, c
   result.loader.engines.folder = options.cache_folder;
   result.loader.engines.machine = machine.fingerprint() + "/" + std::to_string(result.cores);
   result.loader.engines.build = options.build_from_onnx;
-  result.loader.engines.load = options.load_engine ? options.load_engine : repository::EngineLoader(&Engine::load);
+  result.loader.engines.load = options.load_engine;
+  if (!options.load_engine) {
+    // Copied: operators write new files over those that are served.
+    result.loader.engines.load = [](const std::string& path) { return Engine::load(path, {.copy = true}); };
+  }
   return result;
 }
 
