@@ -156,12 +156,12 @@ void add_serve(CLI::App& app, Verb& chosen) {
   verb->add_option("--model-load-thread-count", options.model_load_threads, "Models loaded at once")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  verb->add_option("--backend-directory", options.backend_folder,
+                   "Where libflywheel_NAME.so of native backends are, besides the models' folders")
+      ->type_name("DIR");
   verb->add_option("--cache-dir", options.cache_folder,
                    "Where engines built from ONNX are kept; default: beside each model")
       ->type_name("DIR");
-  verb->add_option("--cores", options.cores, "Cores that models use together; 0: all that this process may use")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
   verb->add_option("--cache-config", flags->cache_configs,
                    "local,size=<bytes>: memory for the responses of models that enable response_cache")
       ->type_name("TEXT")
@@ -175,6 +175,9 @@ void add_serve(CLI::App& app, Verb& chosen) {
                    "<name>:<count>: how much there is of a resource; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
+  verb->add_option("--cores", options.cores, "Cores that models use together; 0: all that this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   verb->add_option("--http-address", options.http_address, "Where HTTP listens")->capture_default_str();
   verb->add_option("--http-port", options.http_port, "0: any free one")
       ->check(CLI::Range(0, 65535))

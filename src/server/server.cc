@@ -39,6 +39,7 @@ repository::RepositoryOptions repository_options(const ServerOptions& options, c
     result.loader.cache = std::make_shared<schedule::ResponseCache>(options.response_cache_bytes);
   result.loader.rate_limits = options.rate_limits;
   result.loader.auto_complete = options.auto_complete_config;
+  result.loader.backend_folder = options.backend_folder;
   result.loader.engines.folder = options.cache_folder;
   result.loader.engines.machine = machine.fingerprint() + "/" + std::to_string(result.cores);
   result.loader.engines.build = options.build_from_onnx;

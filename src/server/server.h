@@ -32,13 +32,14 @@ struct ServerOptions {
   bool exit_on_error = true;  // wait_until_loaded() reports models that did not load
   bool auto_complete_config = true;
   int model_load_threads = 4;
+  std::string backend_folder;  // of native backends, besides the models' own; "": none
   std::string cache_folder;  // of engines built from ONNX; "": beside each model
   int cores = 0;             // that models use together; 0: all that this process may use
   int execution_slots = 0;   // see RepositoryOptions
-
   // 0: no response cache.
   uint64_t response_cache_bytes = 0;
   repository::RateLimits rate_limits;
+
   std::string http_address = "0.0.0.0";
   int http_port = 8000;  // 0: any free one
   bool reuse_http_port = false;

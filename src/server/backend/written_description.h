@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model whose files say nothing of its tensors is taken to be: what its configuration says. For backends that run
-// programs rather than graphs. Thread safety: pure functions.
+// What a model whose files say nothing of its tensors is taken to be: what its configuration says. For backends that
+// run programs rather than graphs. Thread safety: pure functions.
 #pragma once
 
 #include "server/config/model_config.h"

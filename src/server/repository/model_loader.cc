@@ -43,23 +43,17 @@ Result<std::vector<std::vector<std::string>>> read_label_files(const config::Mod
 }
 
 // As the configuration says, or else as the files do.
-Result<const backend::Backend*> ModelLoader::choose_backend(const config::ModelConfig& parsed,
-                                                            const std::string& version_folder) const {
+const backend::Backend& ModelLoader::choose_backend(const config::ModelConfig& parsed,
+                                                    const std::string& version_folder) const {
   const std::string& name = parsed.backend;
-  if (name == "flywheel" || name == "onnxruntime") return &engines_;
-  if (name == "python") return &python_;
-  if (name.empty()) {
-    const std::string& file = parsed.default_model_filename;
-    const bool only_python = !file_exists(version_folder + "/model.engine") &&
-                             !file_exists(version_folder + "/model.onnx") && file_exists(version_folder + "/model.py");
-    if (file.empty() ? only_python : file.ends_with(".py")) return &python_;
-    return &engines_;
-  }
-  return unsupported(fmt::format(
-      "backend '{}' of model '{}' is not supported: this server runs Flywheel engines, ONNX models and Python "
-      "models; put model.engine, model.onnx or model.py into the version's folder and leave 'platform' and "
-      "'backend' out",
-      name, parsed.name));
+  if (name == "flywheel" || name == "onnxruntime") return engines_;
+  if (name == "python") return python_;
+  if (!name.empty()) return native_;
+  const std::string& file = parsed.default_model_filename;
+  const bool only_python = !file_exists(version_folder + "/model.engine") &&
+                           !file_exists(version_folder + "/model.onnx") && file_exists(version_folder + "/model.py");
+  if (file.empty() ? only_python : file.ends_with(".py")) return python_;
+  return engines_;
 }
 
 Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig& parsed,
@@ -68,14 +62,13 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
   const auto begin = std::chrono::steady_clock::now();
   ServedModel::Parts parts;
   parts.version = version;
-  FW_ASSIGN_OR_RETURN(const backend::Backend* backend,
-                      choose_backend(parsed, model_folder + "/" + std::to_string(version)));
+  const backend::Backend& backend = choose_backend(parsed, model_folder + "/" + std::to_string(version));
   FW_ASSIGN_OR_RETURN(const std::shared_ptr<backend::OpenModel> model,
-                      backend->open({.parsed = parsed,
-                                     .model_folder = model_folder,
-                                     .version = version,
-                                     .auto_complete = options_.auto_complete,
-                                     .keep_going = keep_going}));
+                      backend.open({.parsed = parsed,
+                                    .model_folder = model_folder,
+                                    .version = version,
+                                    .auto_complete = options_.auto_complete,
+                                    .keep_going = keep_going}));
   const config::ModelConfig& written = model->written() != nullptr ? *model->written() : parsed;
   FW_ASSIGN_OR_RETURN(
       parts.config, config::complete_config(written, model->description(), {.auto_complete = options_.auto_complete}));
@@ -94,8 +87,8 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
   }
   FW_ASSIGN_OR_RETURN(parts.labels, read_label_files(parts.config, model_folder));
   schedule::SchedulerOptions scheduling;
-  FW_ASSIGN_OR_RETURN(scheduling.arbiter_needs, needs_of(parts.config, options_.rate_limits, model->uses_arbiter(),
-                                                         options_.arbiter));
+  FW_ASSIGN_OR_RETURN(scheduling.arbiter_needs,
+                      needs_of(parts.config, options_.rate_limits, model->uses_arbiter(), options_.arbiter));
   if (model->uses_arbiter() || !scheduling.arbiter_needs.resources.empty()) scheduling.arbiter = options_.arbiter;
   scheduling.latency_curve = model->latency_curve();
   scheduling.execution_timeout_ns = model->execution_timeout_ns();

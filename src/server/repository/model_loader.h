@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "flywheel/status.h"
+#include "server/backend/native/native_backend.h"
 #include "server/backend/python/python_backend.h"
 #include "server/config/model_config.h"
 #include "server/repository/engine_backend.h"
 #include "server/repository/engine_cache.h"
-#include "server/repository/served_model.h"
 #include "server/repository/runner_layers.h"
+#include "server/repository/served_model.h"
 #include "server/schedule/arbiter.h"
 
 namespace flywheel::repository {
@@ -29,27 +30,31 @@ struct LoaderOptions {
   bool auto_complete = true;  // false: config.pbtxt has to say everything
   int threads = 0;            // of each execution context
   schedule::DeviceArbiter* arbiter = nullptr;
-  python::PythonOptions python;
   std::shared_ptr<schedule::ResponseCache> cache;  // null: none
   RateLimits rate_limits;
+  python::PythonOptions python;
+  std::string backend_folder;  // of native backends; may be empty
 };
 
 class ModelLoader {
  public:
   explicit ModelLoader(LoaderOptions options)
-      : options_(options), engines_(options.engines, options.threads), python_(options.python) {}
+      : options_(options),
+        engines_(options.engines, options.threads),
+        python_(options.python),
+        native_(options.backend_folder) {}
 
   // `parsed`: the model's configuration as written. The message of a failure says what about which file.
   Result<std::unique_ptr<ServedModel>> load(const config::ModelConfig& parsed, const std::string& model_folder,
                                             int64_t version, const std::function<bool()>& keep_going) const;
 
  private:
-  Result<const backend::Backend*> choose_backend(const config::ModelConfig& parsed,
-                                                 const std::string& version_folder) const;
+  const backend::Backend& choose_backend(const config::ModelConfig& parsed, const std::string& version_folder) const;
 
   const LoaderOptions options_;
   const EngineBackend engines_;
   const python::PythonBackend python_;
+  const native::NativeBackend native_;
 };
 
 }  // namespace flywheel::repository

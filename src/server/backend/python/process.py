@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a model's process: loads model.py, and runs what the server sends over descriptor 3. message.h describes the messages.
 
-The server starts it with UTILS_SOURCE, the text of triton_python_backend_utils.py, among its globals. Any thread of the model's may send; of
+The server starts it with UTILS_SOURCE, the text of model_interface.py, among its globals. Any thread of the model's may send; of
 those that wait for an answer, one reads what comes for all of them.
 """
 import array
