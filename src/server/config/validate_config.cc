@@ -206,14 +206,6 @@ Status validate_parts(const inference::ModelConfig& message) {
   if (message.max_batch_size() < 0) return invalid_argument("'max_batch_size' must be non-negative value");
   if (message.has_dynamic_batching())
     FW_RETURN_IF_ERROR(validate_dynamic_batching(message.dynamic_batching(), message.max_batch_size()));
-  if (message.response_cache().enable() && message.has_sequence_batching())
-    return invalid_argument(
-        "Response Cache does not currently support models with sequence batching scheduler. Please "
-        "disable the response cache.");
-  if (message.response_cache().enable() && message.model_transaction_policy().decoupled())
-    return invalid_argument(
-        "Response Cache does not currently support models with 'decoupled' transaction policy. Please "
-        "disable the response cache.");
   if (message.has_sequence_batching())
     FW_RETURN_IF_ERROR(validate_sequence_batching(message.sequence_batching(), message.max_batch_size()));
   for (const auto& io : message.input()) {
@@ -234,6 +226,18 @@ Status validate_parts(const inference::ModelConfig& message) {
 }  // namespace
 
 Status validate_message(const inference::ModelConfig& message) {
+  if (message.response_cache().enable() && message.has_sequence_batching())
+    return invalid_argument(
+        fmt::format("Response Cache does not currently support model {} with sequence batching "
+                    "scheduler. Please disable the response cache.",
+                    message.name()));
+  // An ensemble is decoupled by its steps, and then simply not cached.
+  if (message.response_cache().enable() && message.model_transaction_policy().decoupled() &&
+      !message.has_ensemble_scheduling())
+    return invalid_argument(
+        fmt::format("Response Cache does not currently support model {} with 'decoupled' transaction "
+                    "policy. Please disable the response cache.",
+                    message.name()));
   if (Status status = validate_parts(message); !status.is_ok())
     return {status.code(), fmt::format("{} for {}", status.message(), message.name())};
   if (message.has_ensemble_scheduling()) return validate_ensemble(message);

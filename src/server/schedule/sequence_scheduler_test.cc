@@ -4,10 +4,12 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "server/config/server_tensors.h"
 #include "server/schedule/scheduler_test_data.h"
@@ -213,6 +215,68 @@ TEST_F(SequenceSchedulerTest, StopAnswersAllThatWaits) {
   scheduler_->stop(kDefaultGraceNs);
   for (auto& answer : answers) EXPECT_TRUE(answer.get().status.is_ok());
   EXPECT_EQ(send({99u, true, false}, 1).get().status.code(), Code::kUnavailable);
+}
+
+// Many clients, more sequences than slots, some of them cancelled: every request is answered once, and sums are right.
+TEST(SequenceStorm, EveryRequestIsAnsweredOnceAndInItsOwnSequence) {
+  for (const bool oldest : {false, true}) {
+    config::ModelConfig config = accumulator_config();
+    config.sequence_batching->oldest = oldest;
+    config.sequence_batching->max_candidate_sequences = 3;
+    auto tensors = SequenceTensors::create(config, "");
+    ASSERT_TRUE(tensors.is_ok());
+    std::vector<std::unique_ptr<BatchExecutor>> executors;
+    for (int i = 0; i < 2; ++i)
+      executors.push_back(std::make_unique<Accumulator>(std::make_shared<std::vector<std::string>>()));
+    auto made = SequenceScheduler::create(config, *std::move(tensors), std::move(executors));
+    ASSERT_TRUE(made.is_ok());
+    SequenceScheduler& scheduler = **made;
+    std::atomic<int> answers{0}, wrong{0};
+    const auto send = [&](uint64_t id, bool start, bool end, float x, bool cancel) {
+      auto request = std::make_shared<InferRequest>();
+      request->sequence = {id, start, end};
+      auto owner = std::make_shared<float>(x);
+      request->inputs.push_back({"x", DataType::kFp32, {1, 1}, std::as_bytes(std::span(owner.get(), 1))});
+      request->input_owner = owner;
+      auto promise = std::make_shared<std::promise<InferResponse>>();
+      request->on_response = [promise, &answers](InferRequest&, InferResponse response) {
+        ++answers;
+        promise->set_value(std::move(response));
+      };
+      scheduler.enqueue(request);
+      if (cancel) request->cancel();
+      return promise->get_future();
+    };
+    constexpr int kClients = 4, kSequences = 40, kSteps = 4;
+    std::vector<std::thread> clients;
+    for (int c = 0; c < kClients; ++c) {
+      clients.emplace_back([&, c] {
+        for (int n = 0; n < kSequences; ++n) {
+          const uint64_t id = static_cast<uint64_t>(c * 1000 + n + 1);
+          // Every fourth sequence is sent at once and cancelled in its middle.
+          const bool all_at_once = n % 4 == 3;
+          std::vector<std::future<InferResponse>> sent;
+          float sum = 0;
+          for (int step = 0; step < kSteps; ++step) {
+            sum += static_cast<float>(step + 1);
+            sent.push_back(
+                send(id, step == 0, step + 1 == kSteps, static_cast<float>(step + 1), all_at_once && step == 1));
+            if (all_at_once) continue;
+            const InferResponse response = sent.back().get();
+            float value = -1;
+            if (response.status.is_ok()) std::memcpy(&value, response.outputs[0].bytes.data(), sizeof value);
+            if (value != sum) ++wrong;
+          }
+          if (!all_at_once) continue;
+          for (auto& future : sent) future.wait();
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    scheduler.stop(kDefaultGraceNs);
+    EXPECT_EQ(answers, kClients * kSequences * kSteps);
+    EXPECT_EQ(wrong, 0);
+  }
 }
 
 TEST(SequenceConfig, ClientsDoNotSeeControlsAndStates) {

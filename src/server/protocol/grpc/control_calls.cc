@@ -126,7 +126,8 @@ class UnloadHandler : public LoadHandler {
       return answer(
           to_grpc(invalid_argument("invalid value type for 'unload_dependents' parameter, expected bool_param.")));
     }
-    repository_.unload(request.model_name(), done());
+    const bool with_steps = dependents != request.parameters().end() && dependents->second.bool_param();
+    repository_.unload(request.model_name(), done(), with_steps);
   }
 };
 
