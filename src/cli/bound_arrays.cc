@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -96,12 +97,24 @@ Result<ArrayMap> make_inputs(const Engine& engine, const std::vector<std::string
     if (!parsed.is_ok()) return parsed.status().with_context("--shapes");
     dims[parsed->first] = parsed->second.opt;
   }
+  std::map<std::string, int64_t, std::less<>> symbols;  // extents that the given shapes decide for other inputs
+  for (const TensorInfo& input : engine.inputs()) {
+    const auto given = dims.find(input.name);
+    if (given == dims.end()) continue;
+    for (size_t d = 0; d < std::min(input.dim_names.size(), given->second.size()); ++d) {
+      if (!input.dim_names[d].empty()) symbols.emplace(input.dim_names[d], given->second[d]);
+    }
+  }
   ArrayMap arrays;
   std::mt19937 random(42);
   std::normal_distribution<float> normal;
   for (const TensorInfo& input : engine.inputs()) {
     const auto given = dims.find(input.name);
-    FW_ASSIGN_OR_RETURN(Array array, Array::make(input.dtype, given == dims.end() ? input.opt : given->second));
+    Dims shape = given == dims.end() ? Dims(input.opt.begin(), input.opt.end()) : given->second;
+    for (size_t d = 0; given == dims.end() && d < std::min(input.dim_names.size(), shape.size()); ++d) {
+      if (const auto known = symbols.find(input.dim_names[d]); known != symbols.end()) shape[d] = known->second;
+    }
+    FW_ASSIGN_OR_RETURN(Array array, Array::make(input.dtype, shape));
     const size_t element_bytes = dtype_size(input.dtype);
     for (size_t at = 0; at < array.data.size_bytes(); at += element_bytes) {
       kernels::store_element(input.dtype, array.data.data() + at, is_float(input.dtype) ? normal(random) : 1.0f);

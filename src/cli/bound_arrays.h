@@ -28,7 +28,8 @@ Result<BoundArrays> bind_arrays(ExecutionContext& context, ArrayMap arrays);
 Result<ArrayMap> read_inputs(const std::string& npz_path, const std::vector<std::string>& named_files);
 
 // Inputs to measure with: floats are normal random numbers (always the same), integers and booleans 1, which is a valid
-// index and an open mask. `shapes` holds "NAME:8x3x224x224"; inputs that it leaves out have the profile's opt shape.
+// index and an open mask. `shapes` holds "NAME:8x3x224x224"; inputs that it leaves out have the profile's opt shape,
+// but for dims that share a symbol with one of `shapes`.
 Result<ArrayMap> make_inputs(const Engine& engine, const std::vector<std::string>& shapes);
 
 }  // namespace flywheel::cli

@@ -147,7 +147,9 @@ void add_bench(CLI::App& app, Verb& chosen) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* verb = app.add_subcommand("bench", "Measure an engine: latency, throughput, load time, memory");
   verb->add_option("engine", flags->engine, "The engine file")->required()->type_name("ENGINE");
-  verb->add_option("--shapes", flags->shapes, "Shape of an input; may be repeated. Default: the profile's opt")
+  verb->add_option("--shapes", flags->shapes,
+                   "Shape of an input; may be repeated. Inputs left out follow where they share a dim's symbol, else "
+                   "have the profile's opt shape")
       ->type_name("NAME:8x3x224x224")
       ->allow_extra_args(false);
   verb->add_option("--inputs", flags->inputs,

@@ -62,8 +62,8 @@ void add_build(CLI::App& app, Verb& chosen) {
           "dynamic dims; inputs left out get defaults, which are printed")
       ->type_name("NAME:1x3x224x224,8x3x224x224,32x3x224x224")
       ->allow_extra_args(false);
-  verb->add_option("--device", flags->options.device, "What the engine runs on")
-      ->type_name("cpu")
+  verb->add_option("--device", flags->options.device, "What the engine runs on; this version knows cpu")
+      ->type_name("NAME")
       ->capture_default_str();
   verb->add_option("--isa", flags->options.target_isa,
                    "Instruction set to build for: avx512, avx2 or portable; default: this machine's best")
@@ -74,9 +74,9 @@ void add_build(CLI::App& app, Verb& chosen) {
                    "File of kernel times: read if it exists, then rewritten")
       ->type_name("FILE");
   verb->add_option("--time-budget", flags->options.time_budget_s,
-                   "Seconds to spend on timing kernels; 0: as many as it takes")
+                   "Seconds to spend on timing kernels, the rest is chosen by rank; 0: no limit")
       ->check(CLI::NonNegativeNumber);
-  verb->add_flag("--no-tune", flags->no_tune, "Time nothing: kernels are chosen by rank");
+  verb->add_flag("--no-tune", flags->no_tune, "Time nothing: kernels are chosen by a fixed rank");
   verb->add_option("--dump-passes", flags->options.dump_passes_dir,
                    "Folder for the graph's text after each pass that changed it")
       ->type_name("DIR");

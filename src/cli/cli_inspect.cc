@@ -118,12 +118,14 @@ void print_text(const InspectFlags& flags, const engine::EngineFile& file) {
   fmt::print("memory   {:.1f} MB weights, mapped and shared; each context {:.1f} MB arena and {:.1f} MB workspace\n",
              static_cast<double>(file.weights.size()) / 1e6, static_cast<double>(plan.arena_bytes) / 1e6,
              static_cast<double>(plan.workspace_bytes) / 1e6);
-  for (const auto& [batch, ms] : plan.latency_curve) fmt::print("latency  {:8.3f} ms for batch {}\n", ms, batch);
+  for (const auto& [batch, ms] : plan.latency_curve)
+    fmt::print("latency  {:.3f} ms for batch {}, measured at the build\n", ms, batch);
   fmt::print("\nsteps    {}: time at the build, step: tactic on problem <- ONNX nodes\n", plan.steps.size());
   for (const engine::Step& step : plan.steps) {
     const std::string ms = step.tuned_ms > 0 ? fmt::format("{:.4f} ms", step.tuned_ms) : "not timed";
-    fmt::print("  {:>11}  {}: {} on {} <- {}\n", ms, step.name, step.tactic, step.problem,
-               fmt::join(step.sources, ", "));
+    fmt::print(
+        "  {:>11}  {}: {} on {} <- {}\n", ms, step.name, step.tactic, step.problem,
+        step.sources.empty() ? "no ONNX node: made by the compiler" : fmt::format("{}", fmt::join(step.sources, ", ")));
   }
   fmt::print("\n");
   print_record(plan.build_record);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -75,6 +76,8 @@ Result<bool> verify_steps(const VerifyFlags& flags, const Engine& engine, Execut
   for (size_t i = 0; i < arrays.inputs.size(); ++i) {
     FW_RETURN_IF_ERROR(reference_context->set_shape(static_cast<int>(i), arrays.inputs[i].dims));
   }
+  fmt::print("steps    running each with the reference kernels, which are slow\n");
+  std::fflush(stdout);
   FW_ASSIGN_OR_RETURN(std::vector<runtime::StepDifference> found,
                       runtime::compare_steps(context, *reference_context, arrays.input_pointers, flags.tolerance));
   const runtime::StepDifference* first = nullptr;

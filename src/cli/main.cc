@@ -5,8 +5,23 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "cli/verb.h"
+
+namespace {
+
+// What to answer to a first word that is no verb, which CLI11 would report as an absent one; "" when it is one.
+std::string unknown_verb(const CLI::App& app, const std::string& word) {
+  std::string verbs;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) {
+    if (verb->get_name() == word) return "";
+    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+  }
+  return fmt::format("'{}' is no verb; the verbs are {}\nRun with --help for more information.\n", word, verbs);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace flywheel::cli;
@@ -23,6 +38,15 @@ int main(int argc, char** argv) {
 #if defined(FLYWHEEL_WITH_SERVER)
   add_serve(app, chosen);
 #endif
+  if (argc < 2) {
+    fmt::print(stderr, "{}", app.help());
+    return kUsage;
+  }
+  if (argv[1][0] != '-') {
+    const std::string complaint = unknown_verb(app, argv[1]);
+    fmt::print(stderr, "{}", complaint);
+    if (!complaint.empty()) return kUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -356,8 +356,8 @@ class ServeTest(FlywheelTest):
 
 class UsageTest(FlywheelTest):
     def test_wrong_command_lines(self):
-        self.assert_fails(2, "subcommand is required")
-        self.assert_fails(2, "", "fly", self.engine)
+        self.assert_fails(2, "Usage: flywheel")
+        self.assert_fails(2, "'fly' is no verb; the verbs are build, run, bench", "fly", self.engine)
         self.assert_fails(2, "required", "run")
         self.assert_fails(2, "--duration", "bench", self.engine, "--duration", "-1")
         self.assert_fails(2, "--model", "verify", self.engine)
