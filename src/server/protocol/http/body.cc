@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace flywheel::http {
 namespace {
@@ -37,6 +38,30 @@ bool BodyBudget::take(size_t bytes) {
   if (used_bytes_.fetch_add(count, std::memory_order_relaxed) + count <= limit_bytes_) return true;
   used_bytes_.fetch_sub(count, std::memory_order_relaxed);
   return false;
+}
+
+BudgetShare& BudgetShare::operator=(BudgetShare&& other) noexcept {
+  if (this == &other) return *this;
+  give_back();
+  add(std::move(other));
+  return *this;
+}
+
+bool BudgetShare::take(const std::shared_ptr<BodyBudget>& budget, size_t bytes) {
+  if (!budget->take(bytes)) return false;
+  budget_ = budget;
+  bytes_ += bytes;
+  return true;
+}
+
+void BudgetShare::add(BudgetShare&& other) noexcept {
+  if (other.budget_ == nullptr) return;
+  budget_ = std::move(other.budget_);
+  bytes_ += std::exchange(other.bytes_, 0);
+}
+
+void BudgetShare::give_back() noexcept {
+  if (bytes_ > 0) budget_->give_back(std::exchange(bytes_, 0));
 }
 
 bool Body::reserve(size_t capacity, size_t aligned_at, const std::shared_ptr<BodyBudget>& budget) {

@@ -3,7 +3,7 @@
 // into it; the protocol above hands parts of it to the engine without copying, sharing its ownership. The tensors that
 // follow a JSON part of known length start at a 64-byte boundary. A few bytes past the end may be read (the JSON parser
 // does), and all bodies together stay under a budget, of which a body takes what has arrived of it: a client that only
-// announces a large body takes nothing from the others.
+// announces a large body takes nothing from the others. Answers have such a budget, too.
 // Thread safety: one owner at a time; the budget any thread; the shared bytes are read by any thread.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace flywheel::http {
 
-// Bytes that all bodies of a server may take.
+// Bytes that all bodies, or all unsent answers, of a server may take.
 class BodyBudget {
  public:
   explicit BodyBudget(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -27,6 +27,25 @@ class BodyBudget {
  private:
   const int64_t limit_bytes_;
   std::atomic<int64_t> used_bytes_{0};
+};
+
+// Bytes taken from a budget, given back at its end: what an answer takes until it is sent.
+class BudgetShare {
+ public:
+  BudgetShare() = default;
+  ~BudgetShare() { give_back(); }
+  BudgetShare(BudgetShare&& other) noexcept { add(std::move(other)); }
+  BudgetShare& operator=(BudgetShare&& other) noexcept;
+
+  // False: beyond the budget; then nothing is taken. REQUIRES: each time of the same budget.
+  bool take(const std::shared_ptr<BodyBudget>& budget, size_t bytes);
+  // REQUIRES: of the same budget.
+  void add(BudgetShare&& other) noexcept;
+
+ private:
+  void give_back() noexcept;
+  std::shared_ptr<BodyBudget> budget_;
+  size_t bytes_ = 0;
 };
 
 class Body {

@@ -22,6 +22,8 @@ constexpr size_t kInlineBodyBytes = 16 << 10;  // bodies up to this travel in th
 constexpr size_t kInlineBlobBytes = 4 << 10;   // copying these frees a whole batch's outputs early
 constexpr size_t kMaxMergedBytes = 64 << 10;
 constexpr size_t kMaxPieces = 64;
+constexpr size_t kFreeAnswerBytes = 16 << 10;  // answers up to this take nothing from the budget
+constexpr size_t kMaxUnsentBytes = 1 << 20;    // of a connection; then it is not read until these are sent
 constexpr uint64_t kMaxDiscardedBytes = 1 << 30;
 constexpr int64_t kProbeIntervalNs = 1'000'000'000;
 constexpr int64_t kNsPerMs = 1'000'000;
@@ -159,7 +161,7 @@ void Connection::process(std::string_view bytes) {
       case State::kBody: bytes = take_fixed_body(bytes); break;
       case State::kChunked: bytes = take_chunked_body(bytes); break;
       case State::kHead: {
-        if (queue_.size() + outgoing_.size() >= static_cast<size_t>(context_.options->max_pipelined)) {
+        if (has_too_much_in_hand(1)) {
           paused_ = true;
           pending_.assign(bytes);
           return update_interest();
@@ -298,6 +300,12 @@ void Connection::answer_no_memory() {
 
 void Connection::on_finished(const ExchangePtr& exchange) {
   exchange->done_ = true;
+  // Clients that do not read what they asked for must not fill the memory.
+  const size_t bytes = exchange->response_.content_bytes();
+  if (bytes > kFreeAnswerBytes && !exchange->answer_share_.take(context_.answer_budget, bytes)) {
+    exchange->response_ = error_response(
+        503, "no memory for the answer: answers that clients have not read fill their budget; retry later");
+  }
   if (in_flush_list_) return;
   in_flush_list_ = true;
   context_.to_flush.push_back(this);
@@ -339,10 +347,7 @@ void Connection::flush() {
   }
   if (closed_ || !write_output()) return;
   if (outgoing_.empty()) after_output_drained();
-  if (!closed_ && paused_ &&
-      queue_.size() + outgoing_.size() <= static_cast<size_t>(context_.options->max_pipelined) / 2) {
-    resume_reading();
-  }
+  if (!closed_ && paused_ && !has_too_much_in_hand(2)) resume_reading();
   update_interest();
 }
 
@@ -356,6 +361,8 @@ void Connection::queue_response(Exchange& exchange, bool last) {
                      outgoing_.back().text.size() < kMaxMergedBytes;
   if (!merge) outgoing_.emplace_back();
   Outgoing& out = outgoing_.back();
+  const size_t bytes_before = merge ? out.total_bytes() : 0;
+  out.share.add(std::move(exchange.answer_share_));
   append_head(out.text, response, last, exchange.head_.minor_version);
   if (exchange.head_.method != Method::kHead) {
     if (response.body.size() <= kInlineBodyBytes) {
@@ -372,6 +379,7 @@ void Connection::queue_response(Exchange& exchange, bool last) {
       }
     }
   }
+  unsent_bytes_ += out.total_bytes() - bytes_before;
   if (!last) return;
   closing_ = true;
   // What was pipelined behind the last answer is dropped: the client has to send it again on another connection.
@@ -423,6 +431,7 @@ bool Connection::write_output() {
     HttpCounters::add(context_.counters->sent_bytes, static_cast<uint64_t>(sent));
     if (write_since_ns_ != 0) write_progress_ += static_cast<uint64_t>(sent);
     outgoing_offset_ += static_cast<size_t>(sent);
+    unsent_bytes_ -= static_cast<size_t>(sent);
     while (!outgoing_.empty()) {
       const size_t total = outgoing_.front().total_bytes();
       if (outgoing_offset_ < total) break;
@@ -449,6 +458,13 @@ void Connection::after_output_drained() {
   if (end_of_input_) return close_now();
   if (wants_continue_) return send_interim_continue();
   if (state_ == State::kHead && pending_.empty()) since_ns_ = context_.now_ns;
+}
+
+// `divisor` 1: whether to stop reading; 2: whether not to begin again yet.
+bool Connection::has_too_much_in_hand(size_t divisor) const {
+  const size_t limit = static_cast<size_t>(context_.options->max_pipelined) / divisor;
+  const size_t count = queue_.size() + outgoing_.size();
+  return (divisor == 1 ? count >= limit : count > limit) || unsent_bytes_ > kMaxUnsentBytes / divisor;
 }
 
 void Connection::resume_reading() {

@@ -21,7 +21,7 @@ class SlowLane;
 struct ReactorContext : net::Loop {
   const HttpOptions* options = nullptr;
   Handler* handler = nullptr;
-  std::shared_ptr<BodyBudget> budget;
+  std::shared_ptr<BodyBudget> budget, answer_budget;
   HttpCounters* counters = nullptr;
   SlowLane* slow_lane = nullptr;
 
@@ -56,6 +56,7 @@ class Connection : public net::Connection {
     std::string text;
     std::string body;  // apart from `text` when it is large
     std::vector<Response::Blob> blobs;
+    BudgetShare share;
     size_t total_bytes() const;
   };
 
@@ -75,6 +76,7 @@ class Connection : public net::Connection {
   void resume_reading();
   void send_interim_continue();
   void update_interest();
+  bool has_too_much_in_hand(size_t divisor) const;
   bool unsent_or_unanswered() const { return !queue_.empty() || !outgoing_.empty(); }
 
   ReactorContext& context_;
@@ -102,6 +104,7 @@ class Connection : public net::Connection {
   std::deque<ExchangePtr> queue_;  // requests in hand, in order
   std::deque<Outgoing> outgoing_;
   size_t outgoing_offset_ = 0;  // sent of the first
+  size_t unsent_bytes_ = 0;     // of all
 };
 
 }  // namespace flywheel::http

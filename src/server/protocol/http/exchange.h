@@ -62,6 +62,7 @@ class Exchange : public net::Completion, public std::enable_shared_from_this<Exc
   Body body_;
   int64_t received_ns_ = 0;
   Response response_;
+  BudgetShare answer_share_;          // of the answers' budget
   bool rendered_ = false;             // response_ is filled
   Connection* connection_ = nullptr;  // the reactor's thread only; null when the client is gone
   bool done_ = false;                 // the reactor's thread only: response_ may be sent

@@ -12,7 +12,8 @@ namespace flywheel::http {
 HttpServer::HttpServer(const HttpOptions& options, std::shared_ptr<Handler> handler)
     : options_(options),
       handler_(std::move(handler)),
-      budget_(std::make_shared<BodyBudget>(options.max_total_body_bytes)) {}
+      budget_(std::make_shared<BodyBudget>(options.max_total_body_bytes)),
+      answer_budget_(std::make_shared<BodyBudget>(options.max_total_answer_bytes)) {}
 
 HttpServer::~HttpServer() { (void)stop(0); }
 
@@ -35,6 +36,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
     context->options = &server->options_;
     context->handler = server->handler_.get();
     context->budget = server->budget_;
+    context->answer_budget = server->answer_budget_;
     context->counters = server->counters_.back().get();
     context->slow_lane = server->slow_lane_.get();
     return context;
@@ -81,6 +83,7 @@ HttpCounts HttpServer::counts() const {
     sum.in_flight += read(counters.in_flight);
   }
   sum.body_bytes = static_cast<uint64_t>(budget_->used_bytes());
+  sum.answer_bytes = static_cast<uint64_t>(answer_budget_->used_bytes());
   return sum;
 }
 

@@ -38,7 +38,7 @@ class HttpServer {
 
   const HttpOptions options_;
   const std::shared_ptr<Handler> handler_;
-  const std::shared_ptr<BodyBudget> budget_;
+  const std::shared_ptr<BodyBudget> budget_, answer_budget_;
   std::unique_ptr<SlowLane> slow_lane_;
   std::vector<std::unique_ptr<HttpCounters>> counters_;  // of each reactor
   std::unique_ptr<net::Listener> listener_;

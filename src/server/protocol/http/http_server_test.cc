@@ -3,7 +3,9 @@
 #include "server/protocol/http/http_server.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -301,6 +303,47 @@ TEST_F(HttpServerTest, ClosesClientsThatDoNotReadTheirAnswers) {
   EXPECT_TRUE(eventually([&] { return server_->counts().timeouts == 1 && server_->counts().connections_open == 0; }));
 }
 
+TEST_F(HttpServerTest, AnswersThatAreNotReadStayWithinTheMemory) {
+  HttpOptions options;
+  options.max_total_answer_bytes = 20 << 20;  // two answers of /big
+  start(options);
+  // The sockets take a part of each answer; all the rest is the server's to keep.
+  std::vector<Client> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(connect());
+    ASSERT_TRUE(clients.back().send(format_request("GET", "/big", {}, "")).is_ok());
+    ASSERT_TRUE(eventually([&] { return handler_->handled == i + 1; }));
+    if (i < 2) ASSERT_TRUE(eventually([&] { return server_->counts().answer_bytes == (i + 1) * (8u << 20); }));
+  }
+  auto refused = clients[2].receive();
+  ASSERT_TRUE(refused.is_ok()) << refused.status().to_string();
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_NE(refused->body.find("no memory for the answer"), std::string::npos) << refused->body;
+  EXPECT_EQ(clients[2].post("/echo", "small")->body, "small");
+  auto whole = clients[0].receive();
+  ASSERT_TRUE(whole.is_ok()) << whole.status().to_string();
+  EXPECT_EQ(whole->body.size(), 8u << 20);
+  clients[1].reset();
+  EXPECT_TRUE(eventually([&] { return server_->counts().answer_bytes == 0; }));
+  EXPECT_EQ(clients[2].get("/big")->body.size(), 8u << 20);
+}
+
+TEST_F(HttpServerTest, DoesNotReadOnWhileAnswersAreUnsent) {
+  start();
+  Client client = connect();
+  const std::string request = format_request("GET", "/big", {}, "");
+  ASSERT_TRUE(client.send(request).is_ok());
+  ASSERT_TRUE(eventually([&] { return server_->counts().sent_bytes > 0; }));
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(client.send(request).is_ok());
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(handler_->handled, 1);
+  for (int i = 0; i < 10; ++i) {
+    auto answer = client.receive();
+    ASSERT_TRUE(answer.is_ok()) << i << answer.status().to_string();
+    EXPECT_EQ(answer->body.size(), 8u << 20);
+  }
+}
+
 TEST_F(HttpServerTest, ClosesIdleConnections) {
   HttpOptions options;
   options.idle_timeout_ms = 50;
@@ -410,6 +453,29 @@ TEST_F(HttpServerTest, MakesRoomForNewClientsByClosingIdleOnes) {
     ASSERT_TRUE(clients.back().post("/echo", "x").is_ok()) << i;
   }
   EXPECT_LE(server_->counts().connections_open, 10u);
+}
+
+TEST_F(HttpServerTest, MakesRoomWhenTheProcessMayOpenNoMoreFiles) {
+  HttpOptions options;
+  options.threads = 1;
+  start(options);
+  Client idle = connect();
+  ASSERT_TRUE(idle.post("/echo", "x").is_ok());
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<int> taken = {::dup(0)};
+  const rlimit lowered{static_cast<rlim_t>(taken[0]) + 16, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  for (int file = ::dup(0); file >= 0; file = ::dup(0)) taken.push_back(file);
+  ::close(taken.back());
+  taken.pop_back();
+  Client client = connect();  // takes the last one
+  const Result<ClientResponse> answer = client.post("/echo", "served");
+  for (int file : taken) ::close(file);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_TRUE(answer.is_ok()) << answer.status().to_string();
+  EXPECT_EQ(answer->body, "served");
+  EXPECT_TRUE(idle.wait_for_close());
 }
 
 TEST_F(HttpServerTest, RefusesConnectionsBeyondTheLimit) {

@@ -19,8 +19,9 @@ struct HttpOptions {
   bool reuse_port = false;  // other processes may listen on the same port
   int threads = 1;
   ParserLimits parser;
-  int64_t max_total_body_bytes = int64_t{4} << 30;  // of all requests in hand
-  uint64_t max_chunks = 1 << 16;                    // of a chunked body
+  int64_t max_total_body_bytes = int64_t{4} << 30;    // of all requests in hand
+  int64_t max_total_answer_bytes = int64_t{2} << 30;  // of all answers until they are sent
+  uint64_t max_chunks = 1 << 16;                      // of a chunked body
   int max_connections = 16384;
   int max_pipelined = 32;  // requests of one connection in hand; then it is not read until answers are sent
   int64_t head_timeout_ms = 10'000;
@@ -59,7 +60,7 @@ struct alignas(64) HttpCounters {
 struct HttpCounts {
   uint64_t connections_accepted = 0, connections_refused = 0, connections_open = 0, requests = 0, responses_2xx = 0,
            responses_4xx = 0, responses_5xx = 0, parse_errors = 0, timeouts = 0, disconnects = 0, received_bytes = 0,
-           sent_bytes = 0, in_flight = 0, body_bytes = 0;
+           sent_bytes = 0, in_flight = 0, body_bytes = 0, answer_bytes = 0;
 };
 
 }  // namespace flywheel::http

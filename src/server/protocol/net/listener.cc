@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <system_error>
@@ -20,15 +21,21 @@ namespace flywheel::net {
 namespace {
 
 constexpr int kBacklog = 4096;
+constexpr rlim_t kReservedDescriptors = 256;
 
 void set_option(int socket, int level, int name, int value) { ::setsockopt(socket, level, name, &value, sizeof value); }
 
-// A server with many clients needs more descriptors than a login shell's default.
-void raise_descriptor_limit() {
+// A server with many clients needs more descriptors than a login shell's default. Returns how many of `wanted`
+// connections there are descriptors for, after what loading models takes.
+int raise_descriptor_limit(int wanted) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  if (limit.rlim_cur < limit.rlim_max) {
+    rlimit raised{limit.rlim_max, limit.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
+  const rlim_t reserved = std::min<rlim_t>(kReservedDescriptors, limit.rlim_cur / 4);
+  return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur - reserved, 1, static_cast<rlim_t>(std::max(wanted, 1))));
 }
 
 }  // namespace
@@ -41,10 +48,15 @@ Listener::~Listener() {
 Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options,
                                                   const std::function<std::unique_ptr<Loop>(int)>& make_loop) {
   if (options.threads < 1) return invalid_argument(options.name + ": the thread count must be at least 1");
-  raise_descriptor_limit();
+  const int max_connections = raise_descriptor_limit(options.max_connections);
+  if (max_connections < options.max_connections) {
+    log(LogLevel::kWarning,
+        "{}: {} connections at most, as the process may open few files: raise its limit (ulimit -n)", options.name,
+        max_connections);
+  }
   std::unique_ptr<Listener> listener(new Listener(options));
   FW_RETURN_IF_ERROR(listener->listen());
-  const ReactorOptions reactor{options.name, options.thread_name, options.max_connections, options.shortest_timeout_ms};
+  const ReactorOptions reactor{options.name, options.thread_name, max_connections, options.shortest_timeout_ms};
   for (int i = 0; i < options.threads; ++i) {
     listener->reactors_.push_back(std::make_unique<Reactor>(i, reactor, make_loop(i)));
   }

@@ -23,6 +23,7 @@ constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kLongestScanIntervalNs = 1000 * kNsPerMs;
 constexpr int64_t kShortestScanIntervalNs = 5 * kNsPerMs;
 constexpr int64_t kListenAgainNs = 100 * kNsPerMs;
+constexpr int64_t kWarnAgainNs = 10'000'000'000;
 constexpr size_t kEvictionCandidates = 64;
 
 // Tells events apart: connections are pointers, and no object lives at these addresses.
@@ -171,10 +172,15 @@ void Reactor::accept_connections() {
     const int socket = ::accept4(listening_socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      const int error = errno;
+      if (error != EAGAIN && error != EWOULDBLOCK) {
+        if ((error == EMFILE || error == ENFILE) && make_room()) continue;
         // Out of file descriptors or memory: the event would come again and again.
-        log(LogLevel::kWarning, "{}: cannot accept connections for now: {}", options_.name,
-            std::generic_category().message(errno));
+        if (loop_->now_ns >= next_warning_ns_) {
+          next_warning_ns_ = loop_->now_ns + kWarnAgainNs;
+          log(LogLevel::kWarning, "{}: cannot accept connections for now: {}", options_.name,
+              std::generic_category().message(error));
+        }
         set_listening(false);
         listen_again_ns_ = loop_->now_ns + kListenAgainNs;
         next_scan_ns_ = std::min(next_scan_ns_, listen_again_ns_);

@@ -55,6 +55,7 @@ class Reactor {
   int listening_socket_ = -1;
   bool listening_ = false;
   int64_t listen_again_ns_ = 0;  // after running out of file descriptors
+  int64_t next_warning_ns_ = 0;  // of that
   int64_t next_scan_ns_ = 0;
   int64_t scan_interval_ns_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;

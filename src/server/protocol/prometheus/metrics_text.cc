@@ -191,6 +191,7 @@ void write_http_metrics(TextWriter& writer, const http::HttpCounts& http, bool r
   one("flywheel_http_received_bytes_total", "counter", "Bytes received", http.received_bytes);
   one("flywheel_http_sent_bytes_total", "counter", "Bytes sent", http.sent_bytes);
   one("flywheel_http_body_bytes", "gauge", "Memory held by request bodies now", http.body_bytes);
+  one("flywheel_http_answer_bytes", "gauge", "Memory held by large answers that are not sent yet", http.answer_bytes);
 }
 
 void write_grpc_metrics(TextWriter& writer, const grpc::GrpcCounts& grpc) {
