@@ -4,6 +4,8 @@
 //   double    x FP32 [N,4] -> y = 2x            scores   x FP32 [N,3] -> scores = x
 //   fixed     a INT32 [2,3] -> b = a + 1        text     ids, mask INT64 [N,L<=16] -> sum FP32 [N,L] = ids * mask
 //   type=FP16 x of that type [N,2] -> y = x     index    i INT32 [N,1] -> j = i, an error when i > 9
+//   running   x FP32 [N,1], start INT32 [N,1], sum_in FP32 [N,1] -> y, sum_out = (start ? 0 : sum_in) + x
+//   ragged    x FP32 [L], ends INT32 [N] -> total FP32 [N,1], same FP32 [L]: sums of runs of x that end there, and x
 //   big       x FP32 [N,4] -> y FP32 [N,262144] = x[0]
 // Anything else does not load.
 #pragma once
@@ -110,6 +112,13 @@ class FakeEngine : public Engine {
       };
       inputs_ = {text("ids", DType::kInt64), text("mask", DType::kInt64)};
       outputs_ = {text("sum", DType::kFloat32)};
+    } else if (kind_ == "running") {
+      inputs_ = {batched("x", DType::kFloat32, {1}), batched("start", DType::kInt32, {1}),
+                 batched("sum_in", DType::kFloat32, {1})};
+      outputs_ = {batched("y", DType::kFloat32, {1}), batched("sum_out", DType::kFloat32, {1})};
+    } else if (kind_ == "ragged") {
+      inputs_ = {batched("x", DType::kFloat32, {}, 64), batched("ends", DType::kInt32, {})};
+      outputs_ = {batched("total", DType::kFloat32, {1}), batched("same", DType::kFloat32, {})};
     } else if (kind_.starts_with("type=")) {
       for (int i = 0; i < kDTypeCount; ++i) {
         if (kind_.substr(5) != dtype_name(static_cast<DType>(i))) continue;
@@ -161,7 +170,9 @@ class FakeContext : public ExecutionContext {
   Status bind() override {
     for (size_t o = 0; o < outputs_.size(); ++o) {
       for (size_t i = 0; i < outputs_[o].size(); ++i) {
-        if (engine_->outputs()[o].dims[i] == -1) outputs_[o][i] = inputs_[0][i];
+        // The totals of a ragged model are as many as the ends of its rows.
+        const size_t from = engine_->outputs()[o].name == "total" ? 1 : 0;
+        if (engine_->outputs()[o].dims[i] == -1) outputs_[o][i] = inputs_[from][i];
       }
     }
     return {};
@@ -185,6 +196,20 @@ class FakeContext : public ExecutionContext {
     } else if (kind == "fixed") {
       for (size_t i = 0; i < count; ++i)
         static_cast<int32_t*>(outputs[0])[i] = static_cast<const int32_t*>(inputs[0])[i] + 1;
+    } else if (kind == "running") {
+      for (size_t i = 0; i < count; ++i) {
+        const float sum = static_cast<const int32_t*>(inputs[1])[i] != 0 ? 0 : static_cast<const float*>(inputs[2])[i];
+        for (void* output : outputs) static_cast<float*>(output)[i] = sum + static_cast<const float*>(inputs[0])[i];
+      }
+    } else if (kind == "ragged") {
+      size_t at = 0;
+      for (size_t row = 0; row < static_cast<size_t>(inputs_[1][0]); ++row) {
+        float& total = static_cast<float*>(outputs[0])[row];
+        total = 0;
+        const size_t end = static_cast<size_t>(static_cast<const int32_t*>(inputs[1])[row]);
+        for (; at < end && at < count; ++at) total += static_cast<const float*>(inputs[0])[at];
+      }
+      std::memcpy(outputs[1], inputs[0], output_bytes(1));
     } else if (kind == "big") {
       for (size_t row = 0; row < count / 4; ++row) {
         std::fill_n(static_cast<float*>(outputs[0]) + row * 262144, 262144,
