@@ -58,10 +58,11 @@ Run::Run(std::shared_ptr<const Blueprint> blueprint, schedule::RequestPtr reques
     : blueprint_(std::move(blueprint)), request_(std::move(request)), finished_(std::move(finished)) {
   const Graph& graph = blueprint_->graph;
   const std::vector<std::string>& names = request_->requested_outputs;
-  needed_ = graph.needed_steps(names);
   if (names.empty()) {
+    needed_.assign(graph.steps.size(), true);  // a step that no output needs was refused at load
     wanted_ = graph.outputs;
   } else {
+    needed_ = graph.needed_steps(names);
     for (const std::string& name : names) {
       for (size_t output : graph.outputs) {
         if (graph.tensors[output].name == name) wanted_.push_back(output);

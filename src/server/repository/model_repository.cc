@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -31,6 +32,10 @@ std::string_view triton_code(Code code) {
     case Code::kAlreadyExists: return "Already exists";
     default: return "Internal";
   }
+}
+
+Status load_failure(const std::string& name, const Status& reason) {
+  return invalid_argument(fmt::format("failed to load '{}', {}", name, reason.message()));
 }
 
 std::string reason_of(const Status& status) {
@@ -169,9 +174,20 @@ void ModelRepository::start_loading(const std::map<std::string, std::vector<std:
   } else {
     names = wanted;
   }
-  names = with_missing_steps(names, std::nullopt);
-  auto order =
-      std::make_shared<LoadOrder>(names, [&](const std::string& name) { return needs_of(name, std::nullopt); });
+  // Each configuration is read once for this, whatever the number of models.
+  std::map<std::string, std::vector<std::string>> known;
+  const LoadOrder::Needs needs = [&](const std::string& name) {
+    const auto at = known.find(name);
+    if (at != known.end()) return at->second;
+    std::vector<std::string> steps;
+    if (const auto folders = found.find(name); folders != found.end()) {
+      const Result<config::ModelConfig> parsed = read_config(name, folders->second.front(), std::nullopt);
+      if (parsed.is_ok()) steps = step_models(*parsed);
+    }
+    return known[name] = steps;
+  };
+  names = with_missing_steps(names, needs);
+  auto order = std::make_shared<LoadOrder>(names, needs);
   {
     std::lock_guard lock(start_mutex_);
     loads_at_start_ = static_cast<int>(order->size());
@@ -205,12 +221,15 @@ std::vector<std::string> ModelRepository::needs_of(const std::string& name,
 }
 
 std::vector<std::string> ModelRepository::with_missing_steps(const std::vector<std::string>& names,
-                                                             const std::optional<std::string>& config_json) const {
+                                                             const LoadOrder::Needs& needs) const {
   std::vector<std::string> all = names;
+  std::set<std::string> known(names.begin(), names.end());
   for (size_t i = 0; i < all.size(); ++i) {
-    for (const std::string& step : needs_of(all[i], i == 0 ? config_json : std::nullopt)) {
-      const bool known = std::find(all.begin(), all.end(), step) != all.end();
-      if (!known && !table_.find(step, -1).is_ok() && folder_of(step).is_ok()) all.push_back(step);
+    for (const std::string& step : needs(all[i])) {
+      if (!known.contains(step) && !table_.find(step, -1).is_ok() && folder_of(step).is_ok()) {
+        known.insert(step);
+        all.push_back(step);
+      }
     }
   }
   return all;
@@ -259,7 +278,7 @@ Status ModelRepository::fail_model(const std::string& name, const Status& status
     if (!serves) entry = {{}, reason_of(status)};
   });
   log(LogLevel::kError, "failed to load model '{}': {}", name, status.to_string());
-  return invalid_argument(fmt::format("failed to load '{}', {}", name, status.message()));
+  return load_failure(name, status);
 }
 
 Status ModelRepository::load_now(const std::string& name, const std::optional<std::string>& config_json) {
@@ -386,10 +405,17 @@ void ModelRepository::load(const std::string& name, std::optional<std::string> c
   if (stopping_.load(std::memory_order_acquire)) return done(unavailable("Server exiting"));
   // Which models it needs is read on a loading thread.
   queue_->post(name, [this, name, config_json = std::move(config_json), done = std::move(done)] {
-    const std::vector<std::string> all = with_missing_steps({name}, config_json);
+    // A name that is no model's leaves no trace: clients may send any, and the server is as ready as before.
+    if (const Result<std::string> folder = folder_of(name); !folder.is_ok() && !table_.snapshot()->contains(name)) {
+      log(LogLevel::kWarning, "refused to load '{}': {}", name, folder.status().message());
+      return done(load_failure(name, folder.status()));
+    }
+    const LoadOrder::Needs needs = [&](const std::string& model) {
+      return needs_of(model, model == name ? config_json : std::nullopt);
+    };
+    const std::vector<std::string> all = with_missing_steps({name}, needs);
     if (all.size() == 1) return done(load_now(name, config_json));
-    auto order = std::make_shared<LoadOrder>(
-        all, [&](const std::string& model) { return needs_of(model, model == name ? config_json : std::nullopt); });
+    auto order = std::make_shared<LoadOrder>(all, needs);
     load_in_order(order->first(), order, [this, name, config_json, done](const std::string& model, Status problem) {
       const std::optional<std::string> config = model == name ? config_json : std::nullopt;
       const Status status = problem.is_ok() ? load_now(model, config) : fail_model(model, problem);

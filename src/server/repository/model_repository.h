@@ -83,8 +83,9 @@ class ModelRepository {
   using LoadOne = std::function<void(const std::string& name, Status problem)>;
   void load_in_order(const std::vector<std::string>& names, std::shared_ptr<LoadOrder> order, LoadOne load);
   std::vector<std::string> needs_of(const std::string& name, const std::optional<std::string>& config_json) const;
+  // The models, and those that they need and that are neither among them nor ready.
   std::vector<std::string> with_missing_steps(const std::vector<std::string>& names,
-                                              const std::optional<std::string>& config_json) const;
+                                              const LoadOrder::Needs& needs) const;
   Status load_now(const std::string& name, const std::optional<std::string>& config_json);
   Status unload_now(const std::string& name);
   Result<std::string> folder_of(const std::string& name) const;
