@@ -8,7 +8,7 @@
 namespace flywheel::grpc {
 namespace {
 
-constexpr size_t kSlowCompressionBytes = 64 << 10;
+constexpr size_t kSlowBytes = 64 << 10;
 
 size_t output_bytes(const schedule::InferResponse& response) {
   size_t total = 0;
@@ -24,7 +24,7 @@ http::Coding response_coding(const GrpcOptions& options, const CallHead& head) {
 
 void InferHandler::start(http::Body message) {
   InferParts parts;
-  Status status = read_infer_message(message, repository_, call().head(), parts);
+  Status status = read_infer_message(message, sources_, call().head(), parts);
   if (status.is_ok() && is_decoupled(*parts.model)) {
     status = unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy");
   }
@@ -70,7 +70,8 @@ void InferHandler::on_wake() {
   if (!responded_ || rendered_) return UnaryHandler::on_wake();
   if (!response_.status.is_ok()) return call().finish(failure());
   const http::Coding coding = response_coding(options_, call().head());
-  if (coding == http::Coding::kIdentity || output_bytes(response_) <= kSlowCompressionBytes) {
+  const bool copies = coding != http::Coding::kIdentity || !wishes_.places.empty();
+  if (!copies || output_bytes(response_) <= kSlowBytes) {
     render();
     return UnaryHandler::on_wake();
   }

@@ -10,14 +10,13 @@
 #include "server/protocol/grpc/infer_request.h"
 #include "server/protocol/grpc/options.h"
 #include "server/protocol/grpc/unary.h"
-#include "server/repository/model_repository.h"
 
 namespace flywheel::grpc {
 
 class InferHandler : public UnaryHandler {
  public:
-  InferHandler(Call& call, repository::ModelRepository& repository, const GrpcOptions& options)
-      : UnaryHandler(call), repository_(repository), options_(options) {}
+  InferHandler(Call& call, const InferSources& sources, const GrpcOptions& options)
+      : UnaryHandler(call), sources_(sources), options_(options) {}
 
   bool is_slow(const http::Body& message) const override { return is_slow_infer_request(message); }
   void on_wake() override;
@@ -30,7 +29,7 @@ class InferHandler : public UnaryHandler {
   GrpcStatus failure() const;
   void render();
 
-  repository::ModelRepository& repository_;
+  const InferSources& sources_;
   const GrpcOptions& options_;
   repository::ServedModelPtr model_;
   InferWishes wishes_;

@@ -33,6 +33,7 @@ constexpr std::string_view kEmptyFinalResponse = "triton_enable_empty_final_resp
 struct InputOwner {
   std::shared_ptr<const void> message;
   std::vector<std::unique_ptr<std::byte[]>> decoded;
+  std::vector<std::shared_ptr<const void>> shared_memory;
 };
 
 Status wrong_type(std::string_view key, std::string_view expected) {
@@ -95,23 +96,81 @@ Status read_parameter(const WireParameter& parameter, InferRequest& request, Inf
   return {};
 }
 
-bool names_shared_memory(const std::vector<WireParameter>& parameters) {
-  return std::any_of(parameters.begin(), parameters.end(),
-                     [](const WireParameter& parameter) { return parameter.key.starts_with("shared_memory_"); });
+// A part of a region that the client registered, as a tensor's parameters name it.
+struct SharedMemoryPart {
+  std::string_view region;
+  uint64_t offset = 0;
+  uint64_t byte_size = 0;
+};
+
+Result<std::optional<SharedMemoryPart>> read_shared_memory(std::string_view tensor,
+                                                           const std::vector<WireParameter>& parameters) {
+  auto find = [&](std::string_view key) -> const WireValue* {
+    for (const WireParameter& parameter : parameters) {
+      if (parameter.key == key) return &parameter.value;
+    }
+    return nullptr;
+  };
+  const WireValue* region = find("shared_memory_region");
+  SharedMemoryPart part;
+  if (region != nullptr) {
+    const std::string_view* name = std::get_if<std::string_view>(region);
+    if (name == nullptr) {
+      return invalid_argument(fmt::format(
+          "invalid value type for 'shared_memory_region' parameter for tensor '{}', expected string_param.", tensor));
+    }
+    part.region = *name;
+  }
+  for (const auto& [key, field] : {std::pair(std::string_view("shared_memory_offset"), &part.offset),
+                                   std::pair(std::string_view("shared_memory_byte_size"), &part.byte_size)}) {
+    const WireValue* value = find(key);
+    if (value == nullptr) continue;
+    if (region == nullptr) {
+      return invalid_argument(fmt::format(
+          "'{}' can not be specified without 'shared_memory_region' parameter for tensor '{}'", key, tensor));
+    }
+    const int64_t* number = std::get_if<int64_t>(value);
+    if (number == nullptr) {
+      return invalid_argument(
+          fmt::format("invalid value type for '{}' parameter for tensor '{}', expected int64_param.", key, tensor));
+    }
+    *field = static_cast<uint64_t>(*number);
+  }
+  if (region == nullptr) return std::optional<SharedMemoryPart>();
+  if (find("shared_memory_byte_size") == nullptr) {
+    return invalid_argument(fmt::format(
+        "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor '{}'",
+        tensor));
+  }
+  return std::optional<SharedMemoryPart>(part);
 }
 
 Status no_shared_memory() {
   return unsupported("Client shared memory is not supported by this server: send the tensor in the message");
 }
 
-Status read_inputs(const WireRequest& wire, InferRequest& request, InputOwner& owner) {
+Status read_inputs(const WireRequest& wire, const InferSources& sources, InferRequest& request, InputOwner& owner) {
   size_t raw_index = 0;
   for (const WireInput& input : wire.inputs) {
     InputView view;
     view.name = input.name;
     view.data_type = config::data_type_from_protocol(input.datatype).value_or(DataType::kInvalid);
     view.shape = input.shape;
-    if (names_shared_memory(input.parameters)) return no_shared_memory();
+    FW_ASSIGN_OR_RETURN(const std::optional<SharedMemoryPart> part, read_shared_memory(input.name, input.parameters));
+    if (part) {
+      if (!input.contents.empty()) {
+        return invalid_argument(
+            fmt::format("unexpected 'content' provided when using shared memory for input tensor '{}' for model '{}'",
+                        input.name, wire.model_name));
+      }
+      if (sources.shared_memory == nullptr) return no_shared_memory();
+      FW_ASSIGN_OR_RETURN(shared_memory::InputBytes shared,
+                          sources.shared_memory->read(part->region, part->offset, part->byte_size));
+      view.bytes = shared.bytes;
+      owner.shared_memory.push_back(std::move(shared.owner));
+      request.inputs.push_back(std::move(view));
+      continue;
+    }
     if (!input.contents.empty() && !wire.raw_contents.empty()) {
       return invalid_argument(
           fmt::format("contents field must not be specified when using raw_input_contents for '{}' for model '{}'",
@@ -132,10 +191,10 @@ Status read_inputs(const WireRequest& wire, InferRequest& request, InputOwner& o
   return {};
 }
 
-Status read_outputs(const WireRequest& wire, InferRequest& request, InferWishes& wishes) {
-  bool any_classes = false;
+Status read_outputs(const WireRequest& wire, const InferSources& sources, InferRequest& request, InferWishes& wishes) {
+  bool any_classes = false, any_places = false;
   for (const WireOutput& output : wire.outputs) {
-    if (names_shared_memory(output.parameters)) return no_shared_memory();
+    FW_ASSIGN_OR_RETURN(const std::optional<SharedMemoryPart> part, read_shared_memory(output.name, output.parameters));
     uint64_t classes = 0;
     for (const WireParameter& parameter : output.parameters) {
       if (parameter.key != "classification") continue;
@@ -147,22 +206,34 @@ Status read_outputs(const WireRequest& wire, InferRequest& request, InferWishes&
       classes = static_cast<uint64_t>(*count);
       any_classes = true;
     }
+    shared_memory::OutputPlace place;
+    if (part) {
+      if (classes > 0) {
+        return invalid_argument("output can't set both 'shared_memory_region' and 'classification'");
+      }
+      if (sources.shared_memory == nullptr) return no_shared_memory();
+      FW_ASSIGN_OR_RETURN(place, sources.shared_memory->find(part->region, part->offset, part->byte_size));
+      any_places = true;
+    }
     request.requested_outputs.emplace_back(output.name);
     wishes.classes.push_back(classes);
+    wishes.places.push_back(std::move(place));
   }
   if (!any_classes) wishes.classes.clear();
+  if (!any_places) wishes.places.clear();
   return {};
 }
 
-Status read_request(const http::Body& message, const WireRequest& wire, const CallHead& head, InferParts& out) {
+Status read_request(const http::Body& message, const WireRequest& wire, const InferSources& sources,
+                    const CallHead& head, InferParts& out) {
   InferRequest& request = *out.request;
   for (const WireParameter& parameter : wire.parameters) {
     FW_RETURN_IF_ERROR(read_parameter(parameter, request, out.wishes));
   }
   auto owner = std::make_shared<InputOwner>();
   owner->message = message.share();
-  FW_RETURN_IF_ERROR(read_inputs(wire, request, *owner));
-  FW_RETURN_IF_ERROR(read_outputs(wire, request, out.wishes));
+  FW_RETURN_IF_ERROR(read_inputs(wire, sources, request, *owner));
+  FW_RETURN_IF_ERROR(read_outputs(wire, sources, request, out.wishes));
   request.input_owner = std::move(owner);
   if (head.deadline_ns != 0) {
     const int64_t left_us = std::max<int64_t>(0, (head.deadline_ns - schedule::monotonic_now_ns()) / 1000);
@@ -201,7 +272,7 @@ bool is_slow_infer_request(const http::Body& message) {
   return raw == 0 || raw > kSlowBytes;
 }
 
-Status read_infer_message(const http::Body& message, repository::ModelRepository& repository, const CallHead& head,
+Status read_infer_message(const http::Body& message, const InferSources& sources, const CallHead& head,
                           InferParts& out) {
   // Reused, as most of a small request's reading is memory for its parts.
   static thread_local WireRequest wire;
@@ -211,11 +282,11 @@ Status read_infer_message(const http::Body& message, repository::ModelRepository
   out.wishes.model_name = wire.model_name;
   out.wishes.model_version = wire.model_version;
   FW_ASSIGN_OR_RETURN(const int64_t version, parse_model_version(wire.model_version));
-  FW_ASSIGN_OR_RETURN(out.model, repository.find(wire.model_name, version));
+  FW_ASSIGN_OR_RETURN(out.model, sources.repository.find(wire.model_name, version));
   out.request = std::make_shared<InferRequest>();
   out.request->id = wire.id;
   out.request->timeline.received_ns = head.received_ns;
-  const Status status = read_request(message, wire, head, out);
+  const Status status = read_request(message, wire, sources, head, out);
   if (!status.is_ok()) {
     out.model->statistics().record_failure(schedule::FailureReason::kOther, head.received_ns,
                                            schedule::monotonic_now_ns());
@@ -240,6 +311,19 @@ Result<OutMessage> make_infer_message(const repository::ServedModel& model, cons
     output.shape = std::move(classes.shape);
     output.bytes = *content;
     output.owner = std::move(content);
+  }
+  for (size_t i = 0; i < response.outputs.size() && i < wishes.places.size(); ++i) {
+    if (!wishes.places[i]) continue;
+    schedule::OutputTensor& output = response.outputs[i];
+    if (output.bytes.size() > wishes.places[i].byte_size()) {
+      return internal_error(
+          fmt::format("shared memory size specified with the request for output '{}' ({} bytes) should be at least {} "
+                      "bytes to hold "
+                      "the results",
+                      output.name, wishes.places[i].byte_size(), output.bytes.size()));
+    }
+    FW_RETURN_IF_ERROR(wishes.places[i].write(output.bytes));
+    output.bytes = {};
   }
   char version[24];
   const auto digits = std::to_chars(version, version + sizeof version, model.version());

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "server/protocol/http/body.h"
 #include "server/repository/model_repository.h"
 #include "server/schedule/request.h"
+#include "server/shared_memory/region_registry.h"
 
 namespace flywheel::grpc {
 
@@ -21,8 +24,11 @@ namespace flywheel::grpc {
 struct InferWishes {
   std::string id;
   std::string model_name, model_version;  // as the client gave them
-  std::vector<uint64_t> classes;          // by requested output; > 0: the k best classes instead of the values
-  bool empty_final_response = false;      // decoupled models: tell the end even if nothing is left to say
+  // By requested output, or empty: > 0: the k best classes instead of the values; where the values go instead of the
+  // message.
+  std::vector<uint64_t> classes;
+  std::vector<shared_memory::OutputPlace> places;
+  bool empty_final_response = false;  // decoupled models: tell the end even if nothing is left to say
 };
 
 // "7"; empty: -1, the newest.
@@ -31,6 +37,12 @@ bool is_decoupled(const repository::ServedModel& model);
 // Whether reading the message takes long (milliseconds): it has much that is not raw.
 bool is_slow_infer_request(const http::Body& message);
 
+// What inference needs of the server.
+struct InferSources {
+  repository::ModelRepository& repository;
+  std::shared_ptr<shared_memory::RegionRegistry> shared_memory;  // null: clients may register none
+};
+
 // What was found out even if the message cannot be served: enough to answer and to count the failure.
 struct InferParts {
   repository::ServedModelPtr model;
@@ -38,7 +50,7 @@ struct InferParts {
   InferWishes wishes;
 };
 // Fills in as much as it gets to, and prepares the request for the model.
-Status read_infer_message(const http::Body& message, repository::ModelRepository& repository, const CallHead& head,
+Status read_infer_message(const http::Body& message, const InferSources& sources, const CallHead& head,
                           InferParts& out);
 
 // The status with the request's id before its message, as Triton words it.

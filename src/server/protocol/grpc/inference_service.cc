@@ -9,6 +9,7 @@
 #include "server/protocol/grpc/health_calls.h"
 #include "server/protocol/grpc/infer_handler.h"
 #include "server/protocol/grpc/reflection_calls.h"
+#include "server/protocol/grpc/setting_calls.h"
 #include "server/protocol/grpc/stream_handler.h"
 #include "server/protocol/grpc/unary.h"
 
@@ -20,23 +21,27 @@ const std::string kInference = "/inference.GRPCInferenceService/";
 }  // namespace
 
 template <class Request, class Response>
-void InferenceService::add_unsupported(const std::string& name, const std::string& message) {
-  methods_[kInference + name] = [message](Call& call) {
-    return std::make_unique<ProtoHandler<Request, Response>>(
-        call, [message](const Request&, Response&) { return unsupported(message); });
+void InferenceService::add(const std::string& name, std::function<Status(const Request&, Response&)> method) {
+  methods_[kInference + name] = [method = std::move(method)](Call& call) {
+    return std::make_unique<ProtoHandler<Request, Response>>(call, method);
   };
 }
 
 InferenceService::InferenceService(repository::ModelRepository& repository, ServiceOptions options,
                                    const GrpcOptions& grpc_options)
-    : repository_(repository), options_(std::move(options)), grpc_options_(grpc_options) {
+    : repository_(repository),
+      options_(std::move(options)),
+      grpc_options_(grpc_options),
+      sources_{repository, options_.shared_memory} {
   methods_[kInference + "ModelInfer"] = [this](Call& call) {
-    return std::make_unique<InferHandler>(call, repository_, grpc_options_);
+    return std::make_unique<InferHandler>(call, sources_, grpc_options_);
   };
   methods_[kInference + "ModelStreamInfer"] = [this](Call& call) {
-    return std::make_unique<StreamHandler>(call, repository_, grpc_options_);
+    return std::make_unique<StreamHandler>(call, sources_, grpc_options_);
   };
   add_model_methods();
+  add_memory_methods();
+  add_setting_methods();
   add_other_services();
 }
 
@@ -46,13 +51,6 @@ std::unique_ptr<CallHandler> InferenceService::open(Call& call) {
 }
 
 void InferenceService::add_model_methods() {
-  // From a function of (request, response) to a method.
-  auto add = [this]<class Request, class Response>(const std::string& name,
-                                                   std::function<Status(const Request&, Response&)> method) {
-    methods_[kInference + name] = [method = std::move(method)](Call& call) {
-      return std::make_unique<ProtoHandler<Request, Response>>(call, method);
-    };
-  };
   using std::function;
   add("ServerLive",
       function([](const inference::ServerLiveRequest&, inference::ServerLiveResponse& response) -> Status {
@@ -90,24 +88,48 @@ void InferenceService::add_model_methods() {
       }));
   methods_[kInference + "RepositoryModelLoad"] = [this](Call& call) { return open_load(call, repository_); };
   methods_[kInference + "RepositoryModelUnload"] = [this](Call& call) { return open_unload(call, repository_); };
+}
 
-  const std::string memory = "Client shared memory is not supported by this server: send tensors in the message";
-  add_unsupported<inference::SystemSharedMemoryStatusRequest, inference::SystemSharedMemoryStatusResponse>(
-      "SystemSharedMemoryStatus", memory);
-  add_unsupported<inference::SystemSharedMemoryRegisterRequest, inference::SystemSharedMemoryRegisterResponse>(
-      "SystemSharedMemoryRegister", memory);
-  add_unsupported<inference::SystemSharedMemoryUnregisterRequest, inference::SystemSharedMemoryUnregisterResponse>(
-      "SystemSharedMemoryUnregister", memory);
-  add_unsupported<inference::CudaSharedMemoryStatusRequest, inference::CudaSharedMemoryStatusResponse>(
-      "CudaSharedMemoryStatus", memory);
-  add_unsupported<inference::CudaSharedMemoryRegisterRequest, inference::CudaSharedMemoryRegisterResponse>(
-      "CudaSharedMemoryRegister", memory);
-  add_unsupported<inference::CudaSharedMemoryUnregisterRequest, inference::CudaSharedMemoryUnregisterResponse>(
-      "CudaSharedMemoryUnregister", memory);
-  add_unsupported<inference::TraceSettingRequest, inference::TraceSettingResponse>("TraceSetting",
-                                                                                   "the server does not support trace");
-  add_unsupported<inference::LogSettingsRequest, inference::LogSettingsResponse>(
-      "LogSettings", "the server does not support dynamic logging");
+void InferenceService::add_memory_methods() {
+  using std::function;
+  const std::shared_ptr<shared_memory::RegionRegistry> regions = options_.shared_memory;
+  add("SystemSharedMemoryStatus", function([regions](const inference::SystemSharedMemoryStatusRequest& request,
+                                                     inference::SystemSharedMemoryStatusResponse& response) {
+        return give_regions(regions.get(), request, response);
+      }));
+  add("SystemSharedMemoryRegister", function([regions](const inference::SystemSharedMemoryRegisterRequest& request,
+                                                       inference::SystemSharedMemoryRegisterResponse&) {
+        if (regions == nullptr) return no_shared_memory();
+        return regions->register_region(request.name(), request.key(), request.offset(), request.byte_size());
+      }));
+  add("SystemSharedMemoryUnregister", function([regions](const inference::SystemSharedMemoryUnregisterRequest& request,
+                                                         inference::SystemSharedMemoryUnregisterResponse&) {
+        return regions == nullptr ? no_shared_memory() : regions->unregister(request.name());
+      }));
+  add("CudaSharedMemoryStatus", function([regions](const inference::CudaSharedMemoryStatusRequest& request,
+                                                   inference::CudaSharedMemoryStatusResponse&) {
+        return regions == nullptr ? no_shared_memory() : shared_memory::cuda_status_error(request.name());
+      }));
+  add("CudaSharedMemoryRegister", function([regions](const inference::CudaSharedMemoryRegisterRequest& request,
+                                                     inference::CudaSharedMemoryRegisterResponse&) {
+        return regions == nullptr ? no_shared_memory() : shared_memory::cuda_register_error(request.name());
+      }));
+  add("CudaSharedMemoryUnregister", function([regions](const inference::CudaSharedMemoryUnregisterRequest&,
+                                                       inference::CudaSharedMemoryUnregisterResponse&) {
+        return regions == nullptr ? no_shared_memory() : regions->check_enabled();
+      }));
+}
+
+void InferenceService::add_setting_methods() {
+  using std::function;
+  add("TraceSetting",
+      function([this](const inference::TraceSettingRequest& request, inference::TraceSettingResponse& response) {
+        return change_trace_setting(repository_, options_.tracer.get(), request, response);
+      }));
+  add("LogSettings",
+      function([](const inference::LogSettingsRequest& request, inference::LogSettingsResponse& response) {
+        return change_log_settings(request, response);
+      }));
 }
 
 void InferenceService::add_other_services() {

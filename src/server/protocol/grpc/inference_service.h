@@ -10,14 +10,20 @@
 #include <unordered_map>
 
 #include "server/protocol/grpc/call.h"
+#include "server/protocol/grpc/infer_request.h"
 #include "server/protocol/grpc/options.h"
 #include "server/repository/model_repository.h"
+#include "server/settings/tracer.h"
+#include "server/shared_memory/region_registry.h"
 
 namespace flywheel::grpc {
 
 struct ServiceOptions {
   std::string server_name = "flywheel";
   std::string server_version = "0.1.0";
+  // Shared with HTTP. Null: clients may register no memory, and nothing is traced.
+  std::shared_ptr<shared_memory::RegionRegistry> shared_memory;
+  std::shared_ptr<settings::Tracer> tracer;
 };
 
 class InferenceService : public Service {
@@ -33,14 +39,19 @@ class InferenceService : public Service {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
 
-  template <class Request, class Response>
-  void add_unsupported(const std::string& name, const std::string& message);
   void add_model_methods();
+  void add_memory_methods();
+  void add_setting_methods();
   void add_other_services();
+
+  // From a function of (request, response) to a method that is answered at once.
+  template <class Request, class Response>
+  void add(const std::string& name, std::function<Status(const Request&, Response&)> method);
 
   repository::ModelRepository& repository_;
   const ServiceOptions options_;
   const GrpcOptions grpc_options_;
+  const InferSources sources_;
   std::unordered_map<std::string, Opener, Hash, std::equal_to<>> methods_;  // by path
 };
 

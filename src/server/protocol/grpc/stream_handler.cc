@@ -17,7 +17,7 @@ constexpr std::string_view kStopping = "GRPC server is shutting down and has sto
 
 bool StreamHandler::on_message(http::Body message) {
   InferParts parts;
-  Status status = read_infer_message(message, repository_, call_.head(), parts);
+  Status status = read_infer_message(message, sources_, call_.head(), parts);
   auto item = std::make_shared<Item>();
   item->wishes = std::move(parts.wishes);
   item->model = std::move(parts.model);

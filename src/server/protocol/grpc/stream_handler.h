@@ -13,14 +13,13 @@
 
 #include "server/protocol/grpc/infer_request.h"
 #include "server/protocol/grpc/options.h"
-#include "server/repository/model_repository.h"
 
 namespace flywheel::grpc {
 
 class StreamHandler : public CallHandler {
  public:
-  StreamHandler(Call& call, repository::ModelRepository& repository, const GrpcOptions& options)
-      : call_(call), repository_(repository), options_(options) {}
+  StreamHandler(Call& call, const InferSources& sources, const GrpcOptions& options)
+      : call_(call), sources_(sources), options_(options) {}
 
   bool on_message(http::Body message) override;
   bool is_slow(const http::Body& message) const override { return is_slow_infer_request(message); }
@@ -52,7 +51,7 @@ class StreamHandler : public CallHandler {
   void end_if_done();
 
   Call& call_;  // which owns this
-  repository::ModelRepository& repository_;
+  const InferSources& sources_;
   const GrpcOptions& options_;
   std::mutex mutex_;  // for all below
   std::list<ItemPtr> items_;
