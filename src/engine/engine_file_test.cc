@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
+#include "engine/plan_table.h"
 #include "engine/test_plan.h"
+#include "engine_generated.h"
 
 namespace flywheel::engine {
 namespace {
@@ -178,6 +181,10 @@ TEST(EngineFile, RefusesHostilePlans) {
       {"no outputs", [](Plan& p) { p.steps[0].outputs.clear(); }, Code::kCorrupt},
       {"type of an operand", [](Plan& p) { p.steps[0].inputs[0].dtype = static_cast<DType>(99); }, Code::kCorrupt},
       {"two inputs of one name", [](Plan& p) { p.inputs.push_back(p.inputs[0]); }, Code::kCorrupt},
+      {"latency that is no number", [](Plan& p) { p.latency_curve[0].second = std::nan(""); }, Code::kCorrupt},
+      {"endless latency", [](Plan& p) { p.latency_curve[1].second = HUGE_VAL; }, Code::kCorrupt},
+      {"negative latency", [](Plan& p) { p.latency_curve[1].second = -1; }, Code::kCorrupt},
+      {"latency curve's order", [](Plan& p) { p.latency_curve[1].first = 1; }, Code::kCorrupt},
       {"equality index", [](Plan& p) { p.equalities.emplace_back(0, 1000); }, Code::kCorrupt},
   };
   for (const Tampering& tampering : kTamperings) {
@@ -186,6 +193,68 @@ TEST(EngineFile, RefusesHostilePlans) {
     const Status status = read_status(encode_engine(plan, std::vector<std::byte>(100)));
     EXPECT_EQ(status.code(), tampering.expected) << tampering.name << ": " << status.to_string();
   }
+}
+
+// 64 values on the stack at once are the most that the evaluator has room for.
+TEST(Plan, EvaluatesExpressionsToTheirGreatestDepth) {
+  auto nested = [](int depth) {
+    Expr expr(static_cast<size_t>(depth), {DimExpr::Op::kConst, 1});
+    expr.insert(expr.end(), static_cast<size_t>(depth - 1), {DimExpr::Op::kAdd, 0});
+    return expr;
+  };
+  Plan plan = copy_plan();
+  plan.exprs.push_back(nested(64));
+  EXPECT_TRUE(can_evaluate(plan.exprs.back()));
+  auto values = evaluate_exprs(plan, std::vector<Dims>{{3, 4}});
+  ASSERT_TRUE(values.is_ok()) << values.status().to_string();
+  EXPECT_EQ(values->back(), 64);
+  EXPECT_FALSE(can_evaluate(nested(65)));
+  EXPECT_FALSE(can_evaluate({}));
+  EXPECT_FALSE(can_evaluate({{DimExpr::Op::kConst, 1}, {DimExpr::Op::kConst, 1}}));
+  plan.exprs.back() = nested(65);
+  EXPECT_EQ(read_status(encode_engine(plan, std::vector<std::byte>(100))).code(), Code::kCorrupt);
+}
+
+TEST(Plan, DividesAtTheEdgesOf64Bits) {
+  auto evaluate = [](int64_t a, int64_t b, DimExpr::Op op) {
+    Plan plan = copy_plan();
+    plan.exprs.push_back({{DimExpr::Op::kConst, a}, {DimExpr::Op::kConst, b}, {op, 0}});
+    auto values = evaluate_exprs(plan, std::vector<Dims>{{3, 4}});
+    return values.is_ok() ? Result<int64_t>(values->back()) : Result<int64_t>(values.status());
+  };
+  using Op = DimExpr::Op;
+  EXPECT_EQ(*evaluate(INT64_MIN, 3, Op::kMod), 1);
+  EXPECT_EQ(*evaluate(INT64_MIN, 3, Op::kFloorDiv), -3074457345618258603);
+  EXPECT_EQ(*evaluate(-7, 2, Op::kFloorDiv), -4);
+  EXPECT_EQ(*evaluate(-7, 2, Op::kMod), 1);
+  EXPECT_EQ(*evaluate(7, -2, Op::kMod), -1);
+  EXPECT_EQ(*evaluate(INT64_MIN, -1, Op::kMod), 0);
+  EXPECT_NE(evaluate(INT64_MIN, -1, Op::kFloorDiv).status().message().find("overflows"), std::string::npos);
+  EXPECT_NE(evaluate(1, 0, Op::kMod).status().message().find("divides by zero"), std::string::npos);
+}
+
+std::vector<std::byte> table_of_one_step(size_t times) {
+  flatbuffers::FlatBufferBuilder builder;
+  const auto problem = builder.CreateString(std::string(4000, 'p'));
+  fb::StepBuilder step(builder);
+  step.add_problem(problem);
+  const auto steps = builder.CreateVector(std::vector<flatbuffers::Offset<fb::Step>>(times, step.Finish()));
+  fb::PlanBuilder plan(builder);
+  plan.add_steps(steps);
+  builder.Finish(plan.Finish());
+  const auto* begin = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {begin, begin + builder.GetSize()};
+}
+
+// Each mention of a step costs four bytes in the table and thousands in the plan.
+TEST(PlanTable, RefusesPartsThatAreSharedWithoutMeasure) {
+  const auto few = decode_plan(table_of_one_step(3));
+  ASSERT_TRUE(few.is_ok()) << few.status().to_string();
+  ASSERT_EQ(few->steps.size(), 3U);
+  EXPECT_EQ(few->steps[2].problem.size(), 4000U);
+  const Status many = decode_plan(table_of_one_step(10000)).status();
+  EXPECT_EQ(many.code(), Code::kCorrupt);
+  EXPECT_NE(many.message().find("many times the memory"), std::string::npos) << many.message();
 }
 
 TEST(Plan, EvaluatesExpressionsAndNamesWhatDoesNotFit) {

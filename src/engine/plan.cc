@@ -3,18 +3,13 @@
 
 #include <fmt/format.h>
 
+#include "tensor/floor_div.h"
+
 namespace flywheel::engine {
 namespace {
 
-int64_t floor_divide(int64_t a, int64_t b) {
-  int64_t quotient = a / b;
-  if (a % b != 0 && (a < 0) != (b < 0)) --quotient;
-  return quotient;
-}
-
 Result<int64_t> evaluate(const Expr& expr, std::span<const int64_t> symbols) {
-  // The reader and the writer have checked that the code is well formed and needs at most this depth.
-  int64_t stack[64];
+  int64_t stack[kMaxExprDepth];  // check_plan() has seen that the code is well formed and needs no more
   int depth = 0;
   for (const ExprCode& code : expr) {
     if (code.op == DimExpr::Op::kConst) {
@@ -32,9 +27,13 @@ Result<int64_t> evaluate(const Expr& expr, std::span<const int64_t> symbols) {
       case DimExpr::Op::kAdd: overflow = __builtin_add_overflow(a, b, &out); break;
       case DimExpr::Op::kMul: overflow = __builtin_mul_overflow(a, b, &out); break;
       case DimExpr::Op::kFloorDiv:
+        if (b == 0) return invalid_argument("a shape expression divides by zero");
+        overflow = b == -1 && a == INT64_MIN;
+        if (!overflow) out = floor_div_int(a, b);
+        break;
       case DimExpr::Op::kMod:
-        if (b == 0 || (b == -1 && a == INT64_MIN)) return invalid_argument("a shape expression divides by zero");
-        out = code.op == DimExpr::Op::kFloorDiv ? floor_divide(a, b) : a - floor_divide(a, b) * b;
+        if (b == 0) return invalid_argument("a shape expression divides by zero");
+        out = mod_int(a, b);
         break;
       case DimExpr::Op::kMin: out = a < b ? a : b; break;
       case DimExpr::Op::kMax: out = a > b ? a : b; break;
@@ -45,17 +44,18 @@ Result<int64_t> evaluate(const Expr& expr, std::span<const int64_t> symbols) {
   return stack[0];
 }
 
-Status fill(const std::vector<ExprId>& ids, std::span<const int64_t> values, Dims& out) {
-  out.resize(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) out[i] = values[static_cast<size_t>(ids[i])];
-  return Status::ok();
+std::vector<int64_t> look_up(const std::vector<ExprId>& ids, std::span<const int64_t> values) {
+  std::vector<int64_t> out;
+  out.reserve(ids.size());
+  for (ExprId id : ids) out.push_back(values[static_cast<size_t>(id)]);
+  return out;
 }
 
 Result<TensorDesc> bind_operand(const Operand& operand, std::span<const int64_t> values) {
   TensorDesc desc;
   desc.dtype = operand.dtype;
-  FW_RETURN_IF_ERROR(fill(operand.dims, values, desc.dims));
-  FW_RETURN_IF_ERROR(fill(operand.strides, values, desc.strides));
+  desc.dims = look_up(operand.dims, values);
+  desc.strides = look_up(operand.strides, values);
   if (!checked_element_count(desc.dims)) {
     return invalid_argument(fmt::format("an operand of shape {} is too large or negative", dims_to_string(desc.dims)));
   }
@@ -63,6 +63,16 @@ Result<TensorDesc> bind_operand(const Operand& operand, std::span<const int64_t>
 }
 
 }  // namespace
+
+bool can_evaluate(const Expr& expr) {
+  if (expr.empty() || expr.size() > kMaxExprCode) return false;
+  int depth = 0;
+  for (const ExprCode& code : expr) {
+    depth += code.op == DimExpr::Op::kConst || code.op == DimExpr::Op::kSymbol ? 1 : -1;
+    if (depth < 1 || depth > kMaxExprDepth) return false;
+  }
+  return depth == 1;
+}
 
 Result<kernels::Problem> bind_problem(const Step& step, std::span<const int64_t> values) {
   kernels::Problem problem;
@@ -78,7 +88,7 @@ Result<kernels::Problem> bind_problem(const Step& step, std::span<const int64_t>
     FW_ASSIGN_OR_RETURN(TensorDesc desc, bind_operand(operand, values));
     problem.outputs.push_back(std::move(desc));
   }
-  FW_RETURN_IF_ERROR(fill(step.ints, values, problem.ints));
+  problem.ints = look_up(step.ints, values);
   return problem;
 }
 

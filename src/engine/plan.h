@@ -29,6 +29,12 @@ struct ExprCode {
   bool operator==(const ExprCode&) const = default;
 };
 using Expr = std::vector<ExprCode>;  // postfix
+inline constexpr size_t kMaxExprCode = 4096;
+inline constexpr int kMaxExprDepth = 64;  // values on the evaluator's stack
+
+// Within both limits, and every operation finds its operands: what check_plan() demands. The compiler asks before it
+// writes.
+bool can_evaluate(const Expr& expr);
 
 struct Symbol {
   std::string name;

@@ -11,24 +11,20 @@ namespace flywheel::engine {
 namespace {
 
 constexpr size_t kMaxExprs = 1 << 20;
-constexpr size_t kMaxExprCode = 4096;
-constexpr int kMaxExprDepth = 64;  // of evaluate()'s stack in plan.cc
+constexpr double kMaxLatencyMs = 1e9;  // beyond any run; in nanoseconds it still fits 64 bits
 constexpr uint64_t kMaxArenaBytes = uint64_t{1} << 46;
 
 Status damaged(std::string what) { return corrupt(fmt::format("damaged engine: {}; rebuild it", what)); }
 
 Status check_expr(const Expr& expr, size_t symbols) {
-  if (expr.empty() || expr.size() > kMaxExprCode) return damaged("a shape expression is empty or too long");
-  int depth = 0;
+  if (!can_evaluate(expr)) return damaged("a shape expression is malformed or too long");
   for (const ExprCode& code : expr) {
     if (code.op > DimExpr::Op::kMax) return damaged("a shape expression has an unknown operation");
     if (code.op == DimExpr::Op::kSymbol && (code.value < 0 || static_cast<size_t>(code.value) >= symbols)) {
       return damaged("a shape expression uses an unknown symbol");
     }
-    depth += code.op <= DimExpr::Op::kSymbol ? 1 : -1;
-    if (depth < 1 || depth > kMaxExprDepth) return damaged("a shape expression is malformed");
   }
-  return depth == 1 ? Status::ok() : damaged("a shape expression is malformed");
+  return Status::ok();
 }
 
 class Checker {
@@ -60,10 +56,23 @@ class Checker {
       if (Status status = check_step(step); !status.is_ok())
         return status.with_context(fmt::format("step '{}'", step.name));
     }
-    return Status::ok();
+    return check_latency_curve();
   }
 
  private:
+  Status check_latency_curve() const {
+    int64_t last = 0;
+    for (const auto& [batch, ms] : plan_.latency_curve) {
+      // Written so that NaN fails.
+      if (batch <= last || !(ms >= 0 && ms <= kMaxLatencyMs)) {
+        return damaged(
+            fmt::format("its latency curve has {} ms for batch size {} after batch size {}", ms, batch, last));
+      }
+      last = batch;
+    }
+    return Status::ok();
+  }
+
   bool valid(ExprId id) const { return id >= 0 && static_cast<size_t>(id) < plan_.exprs.size(); }
   bool valid(const std::vector<ExprId>& ids) const {
     return std::all_of(ids.begin(), ids.end(), [&](ExprId id) { return valid(id); });

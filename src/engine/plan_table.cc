@@ -55,11 +55,6 @@ Offset<fb::Step> encode_step(FlatBufferBuilder& builder, const Step& step) {
                         step.tuned_ms);
 }
 
-template <class T>
-std::vector<T> values(const flatbuffers::Vector<T>* vector) {
-  return vector == nullptr ? std::vector<T>() : std::vector<T>(vector->begin(), vector->end());
-}
-
 // The verifier looks at the alignment of a vector's length, not of its elements, which are read in place.
 template <class Vector>
 bool is_aligned(const Vector* vector) {
@@ -86,66 +81,126 @@ bool is_aligned(const fb::Plan& plan) {
   return good;
 }
 
-std::string text(const flatbuffers::String* string) { return string == nullptr ? std::string() : string->str(); }
+// Reads the verified table. Many offsets may point to one string, vector or step, which the plan then holds many times:
+// a budget stops the reading of a table that is made for that. An honest one needs a fraction of it.
+class Decoder {
+ public:
+  explicit Decoder(size_t table_bytes) : left_(kBytesPerTableByte * table_bytes) {}
 
-std::vector<std::string> texts(const flatbuffers::Vector<Offset<flatbuffers::String>>* vector) {
-  std::vector<std::string> out;
-  if (vector != nullptr) {
-    for (const flatbuffers::String* string : *vector) out.push_back(text(string));
+  Result<Plan> read(const fb::Plan& from) {
+    Plan plan;
+    plan.name = text(from.name());
+    each(from.symbols(), plan.symbols, [&](const fb::Symbol* symbol) {
+      return Symbol{text(symbol->name()), symbol->input(), symbol->dim()};
+    });
+    each(from.exprs(), plan.exprs, [&](const fb::Expr* expr) {
+      Expr code;
+      each(expr->code(), code, [](const fb::ExprCode* item) {
+        return ExprCode{static_cast<DimExpr::Op>(item->op()), item->value()};
+      });
+      return code;
+    });
+    each(from.equalities(), plan.equalities, [](const fb::Equality* pair) { return std::pair(pair->a(), pair->b()); });
+    each(from.inputs(), plan.inputs, [&](const fb::IoTensor* io) { return tensor(*io); });
+    each(from.outputs(), plan.outputs, [&](const fb::IoTensor* io) { return tensor(*io); });
+    each(from.steps(), plan.steps, [&](const fb::Step* from_step) { return step(*from_step); });
+    plan.arena_bytes = from.arena_bytes();
+    plan.workspace_bytes = from.workspace_bytes();
+    each(from.latency_curve(), plan.latency_curve,
+         [](const fb::LatencyPoint* point) { return std::pair(point->batch(), point->ms()); });
+    plan.build_record = text(from.build_record());
+    if (exhausted_) {
+      return corrupt(
+          "damaged engine: parts of its table are used so often that it would take many times the memory of "
+          "its file; rebuild it");
+    }
+    return plan;
   }
-  return out;
-}
 
-IoTensor decode_io(const fb::IoTensor& io) {
-  return {text(io.name()),   static_cast<DType>(io.dtype()),
-          values(io.dims()), texts(io.dim_texts()),
-          values(io.min()),  values(io.opt()),
-          values(io.max())};
-}
+ private:
+  static constexpr uint64_t kBytesPerTableByte = 32;
 
-Operand decode_operand(const fb::Operand& operand) {
-  return {static_cast<Space>(operand.space()),
-          operand.base(),
-          operand.offset(),
-          static_cast<DType>(operand.dtype()),
-          values(operand.dims()),
-          values(operand.strides()),
-          operand.max_bytes()};
-}
-
-Step decode_step(const fb::Step& from) {
-  Step step;
-  step.name = text(from.name());
-  step.family = static_cast<kernels::Family>(from.family());
-  step.tactic = text(from.tactic());
-  if (from.inputs() != nullptr) {
-    for (const fb::Operand* operand : *from.inputs()) step.inputs.push_back(decode_operand(*operand));
+  bool take(uint64_t bytes) {
+    if (bytes > left_) exhausted_ = true;
+    if (exhausted_) return false;
+    left_ -= bytes;
+    return true;
   }
-  if (from.outputs() != nullptr) {
-    for (const fb::Operand* operand : *from.outputs()) step.outputs.push_back(decode_operand(*operand));
-  }
-  step.output_names = texts(from.output_names());
-  if (from.constant() != nullptr) step.constant.assign(from.constant()->begin(), from.constant()->end());
-  step.ints = values(from.ints());
-  step.floats = values(from.floats());
-  if (const fb::Program* program = from.program()) {
-    step.program.compute = static_cast<DType>(program->compute());
-    step.program.inputs = program->inputs();
-    step.program.result = program->result();
-    if (program->code() != nullptr) {
-      for (const fb::Instruction* i : *program->code()) {
-        step.program.code.push_back(
-            {static_cast<kernels::Opcode>(i->op()), i->dst(), i->a(), i->b(), i->c(), i->x(), i->y()});
-      }
+
+  template <class From, class To, class Read>
+  void each(const flatbuffers::Vector<From>* from, std::vector<To>& to, Read read) {
+    if (from == nullptr) return;
+    for (auto item : *from) {
+      if (!take(sizeof(To))) return;
+      to.push_back(read(item));
     }
   }
-  step.packed_offset = from.packed_offset();
-  step.packed_bytes = from.packed_bytes();
-  step.sources = texts(from.sources());
-  step.problem = text(from.problem());
-  step.tuned_ms = from.tuned_ms();
-  return step;
-}
+
+  template <class T>
+  std::vector<T> values(const flatbuffers::Vector<T>* vector) {
+    if (vector == nullptr || !take(uint64_t{vector->size()} * sizeof(T))) return {};
+    return std::vector<T>(vector->begin(), vector->end());
+  }
+
+  std::string text(const flatbuffers::String* string) {
+    return string == nullptr || !take(string->size()) ? std::string() : string->str();
+  }
+
+  std::vector<std::string> texts(const flatbuffers::Vector<Offset<flatbuffers::String>>* vector) {
+    std::vector<std::string> out;
+    each(vector, out, [&](const flatbuffers::String* string) { return text(string); });
+    return out;
+  }
+
+  IoTensor tensor(const fb::IoTensor& io) {
+    return {text(io.name()),   static_cast<DType>(io.dtype()),
+            values(io.dims()), texts(io.dim_texts()),
+            values(io.min()),  values(io.opt()),
+            values(io.max())};
+  }
+
+  Operand operand(const fb::Operand& from) {
+    return {static_cast<Space>(from.space()),
+            from.base(),
+            from.offset(),
+            static_cast<DType>(from.dtype()),
+            values(from.dims()),
+            values(from.strides()),
+            from.max_bytes()};
+  }
+
+  Step step(const fb::Step& from) {
+    Step step;
+    step.name = text(from.name());
+    step.family = static_cast<kernels::Family>(from.family());
+    step.tactic = text(from.tactic());
+    each(from.inputs(), step.inputs, [&](const fb::Operand* input) { return operand(*input); });
+    each(from.outputs(), step.outputs, [&](const fb::Operand* output) { return operand(*output); });
+    step.output_names = texts(from.output_names());
+    if (from.constant() != nullptr && take(from.constant()->size()))
+      step.constant.assign(from.constant()->begin(), from.constant()->end());
+    step.ints = values(from.ints());
+    step.floats = values(from.floats());
+    if (const fb::Program* program = from.program()) {
+      step.program.compute = static_cast<DType>(program->compute());
+      step.program.inputs = program->inputs();
+      step.program.result = program->result();
+      each(program->code(), step.program.code, [](const fb::Instruction* i) {
+        return kernels::Instruction{
+            static_cast<kernels::Opcode>(i->op()), i->dst(), i->a(), i->b(), i->c(), i->x(), i->y()};
+      });
+    }
+    step.packed_offset = from.packed_offset();
+    step.packed_bytes = from.packed_bytes();
+    step.sources = texts(from.sources());
+    step.problem = text(from.problem());
+    step.tuned_ms = from.tuned_ms();
+    return step;
+  }
+
+  uint64_t left_;
+  bool exhausted_ = false;
+};
 
 }  // namespace
 
@@ -192,42 +247,7 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
     return corrupt("the engine's table is damaged: rebuild the engine");
   const fb::Plan* from = fb::GetPlan(bytes.data());
   if (!is_aligned(*from)) return corrupt("the engine's table is damaged: rebuild the engine");
-  Plan plan;
-  plan.name = text(from->name());
-  if (from->symbols() != nullptr) {
-    for (const fb::Symbol* symbol : *from->symbols())
-      plan.symbols.push_back({text(symbol->name()), symbol->input(), symbol->dim()});
-  }
-  if (from->exprs() != nullptr) {
-    for (const fb::Expr* expr : *from->exprs()) {
-      Expr code;
-      if (expr->code() != nullptr) {
-        for (const fb::ExprCode* item : *expr->code())
-          code.push_back({static_cast<DimExpr::Op>(item->op()), item->value()});
-      }
-      plan.exprs.push_back(std::move(code));
-    }
-  }
-  if (from->equalities() != nullptr) {
-    for (const fb::Equality* pair : *from->equalities()) plan.equalities.emplace_back(pair->a(), pair->b());
-  }
-  if (from->inputs() != nullptr) {
-    for (const fb::IoTensor* io : *from->inputs()) plan.inputs.push_back(decode_io(*io));
-  }
-  if (from->outputs() != nullptr) {
-    for (const fb::IoTensor* io : *from->outputs()) plan.outputs.push_back(decode_io(*io));
-  }
-  if (from->steps() != nullptr) {
-    for (const fb::Step* step : *from->steps()) plan.steps.push_back(decode_step(*step));
-  }
-  plan.arena_bytes = from->arena_bytes();
-  plan.workspace_bytes = from->workspace_bytes();
-  if (from->latency_curve() != nullptr) {
-    for (const fb::LatencyPoint* point : *from->latency_curve())
-      plan.latency_curve.emplace_back(point->batch(), point->ms());
-  }
-  plan.build_record = text(from->build_record());
-  return plan;
+  return Decoder(bytes.size()).read(*from);
 }
 
 }  // namespace flywheel::engine

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "engine/plan_table.h"
 #include "runtime/bound_shape.h"
 #include "runtime/execution_context.h"
 
@@ -69,6 +70,7 @@ Result<std::shared_ptr<EngineImpl>> EngineImpl::open(const std::string& path, Fi
 }
 
 Result<std::shared_ptr<EngineImpl>> EngineImpl::from_plan(engine::Plan plan, std::vector<std::byte> weights) {
+  FW_RETURN_IF_ERROR(engine::check_plan(plan, weights.size()));
   std::shared_ptr<EngineImpl> impl(new EngineImpl());
   FW_ASSIGN_OR_RETURN(impl->machine_, detect_machine());
   FW_ASSIGN_OR_RETURN(impl->owned_weights_, AlignedBuffer::allocate(weights.size(), "an engine's weights"));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tensor/dim_expr.h"
+#include "tensor/floor_div.h"
 
 namespace flywheel {
 namespace dim_expr_form {
@@ -37,17 +38,6 @@ using Terms = std::vector<Term>;
 struct Interval {
   std::optional<int64_t> lo, hi;  // nullopt: open
 };
-
-inline int64_t floor_div_int(int64_t a, int64_t b) {  // REQUIRES: b != 0 and not (INT64_MIN, -1)
-  int64_t q = a / b;
-  return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q;
-}
-
-inline int64_t mod_int(int64_t a, int64_t b) {  // REQUIRES: b != 0
-  if (b == -1) return 0;
-  int64_t r = a % b;
-  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
-}
 
 }  // namespace dim_expr_form
 

@@ -60,6 +60,12 @@ class ExprTable {
       code.push_back({op, value});
     });
     FW_RETURN_IF_ERROR(status);
+    if (!engine::can_evaluate(code)) {
+      return unsupported(
+          fmt::format("an extent is too long or too deeply nested an expression of the input shapes ({} operations): "
+                      "give more dims a fixed value",
+                      code.size()));
+    }
     const auto id = static_cast<engine::ExprId>(exprs_.size());
     exprs_.push_back(std::move(code));
     ids_.emplace(expr, id);
