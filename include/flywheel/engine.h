@@ -115,11 +115,13 @@ class ExecutionContext {
   // kInvalidArgument when data is bad in a way only the data shows (an index out of range): names the step.
   virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
 
-  // The same without blocking: runs on a thread of the context, then calls `done`. One at a time: kUnavailable while
-  // one is in flight. The arrays must stay valid until then.
+  // The same without blocking: runs on a thread of the context, then calls `done` on it, where the next run may be
+  // enqueued. Until `done` is called the run is in flight: the arrays must stay valid, set_shape(), bind(), run() and
+  // enqueue() give kUnavailable, and set_profiler() and set_observer() must not be called. kOutOfMemory when the thread
+  // cannot be started. The context must not be destroyed from within `done`.
   virtual Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs,
                          std::function<void(Status)> done) = 0;
-  // Blocks until nothing is in flight.
+  // Blocks until nothing is in flight and `done` has returned. From within `done` it returns at once.
   virtual void wait() = 0;
 
   // When set, run() reports each step's wall time in ms (costs a clock read a step). `step` indexes Engine::steps().

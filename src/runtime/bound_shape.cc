@@ -8,12 +8,13 @@
 namespace flywheel::runtime {
 namespace {
 
-// The lowest and one past the highest byte that a view touches, from its base; false on overflow.
-bool view_extent(const TensorDesc& desc, int64_t offset, int64_t& low_bytes, int64_t& high_bytes) {
+// The lowest and one past the highest byte that a view touches, from its base, and where its element 0 is; false on
+// overflow. An empty view touches nothing, wherever its offset points.
+bool view_extent(const TensorDesc& desc, int64_t offset, int64_t& low_bytes, int64_t& high_bytes, int64_t& first_byte) {
   int64_t low = offset, high = offset;
   for (size_t d = 0; d < desc.dims.size(); ++d) {
     if (desc.dims[d] == 0) {
-      low_bytes = high_bytes = 0;
+      low_bytes = high_bytes = first_byte = 0;
       return true;
     }
     int64_t reach = 0;
@@ -22,7 +23,7 @@ bool view_extent(const TensorDesc& desc, int64_t offset, int64_t& low_bytes, int
   }
   const auto size = static_cast<int64_t>(dtype_size(desc.dtype));
   return !__builtin_add_overflow(high, 1, &high) && !__builtin_mul_overflow(low, size, &low_bytes) &&
-         !__builtin_mul_overflow(high, size, &high_bytes);
+         !__builtin_mul_overflow(high, size, &high_bytes) && !__builtin_mul_overflow(offset, size, &first_byte);
 }
 
 // Of all operands of all steps. Below this, the whole team takes longer to start and to meet at barriers than it saves.
@@ -98,12 +99,11 @@ Result<std::unique_ptr<BoundShape>> BoundShape::create(const EngineImpl& engine,
 
     auto place = [&](const engine::Operand& operand, const TensorDesc& desc) -> Status {
       const int64_t offset = operand.offset < 0 ? 0 : values[static_cast<size_t>(operand.offset)];
-      int64_t low = 0, high = 0;
-      if (!view_extent(desc, offset, low, high)) return invalid_argument("an operand's extent overflows");
+      int64_t low = 0, high = 0, offset_bytes = 0;
+      if (!view_extent(desc, offset, low, high, offset_bytes)) return invalid_argument("an operand's extent overflows");
       int64_t limit = 0;
       std::byte* base = nullptr;
       const size_t slot = next++;
-      const int64_t offset_bytes = offset * static_cast<int64_t>(dtype_size(desc.dtype));
       switch (operand.space) {
         case engine::Space::kArena:
           base = arena + operand.base;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 
 namespace flywheel::runtime {
 namespace {
@@ -68,7 +69,13 @@ ContextImpl::~ContextImpl() {
   }
 }
 
+Status ContextImpl::check_idle() const {
+  if (!runner_busy_) return Status::ok();
+  return unavailable("this context has a run in flight: wait() for it, or create another context");
+}
+
 Status ContextImpl::set_shape(int input, std::span<const int64_t> dims) {
+  FW_RETURN_IF_ERROR(check_idle());
   if (input < 0 || static_cast<size_t>(input) >= wanted_.size()) {
     return invalid_argument(fmt::format("input {} does not exist: the engine has {}", input, wanted_.size()));
   }
@@ -94,6 +101,7 @@ Status ContextImpl::set_shape(int input, std::span<const int64_t> dims) {
 }
 
 Status ContextImpl::bind() {
+  FW_RETURN_IF_ERROR(check_idle());
   if (current_ != nullptr) return Status::ok();
   for (auto it = cache_.begin(); it != cache_.end(); ++it) {
     if ((*it)->input_dims() == wanted_) {
@@ -226,14 +234,22 @@ Status ContextImpl::report_faults() {
 Status ContextImpl::enqueue(std::span<const void* const> inputs, std::span<void* const> outputs,
                             std::function<void(Status)> done) {
   std::unique_lock lock(runner_mutex_);
-  if (runner_busy_) return unavailable("this context has a run in flight: wait() for it, or create another context");
   FW_RETURN_IF_ERROR(bind());
   FW_RETURN_IF_ERROR(check_io(inputs, outputs));
   queued_inputs_.assign(inputs.begin(), inputs.end());
   queued_outputs_.assign(outputs.begin(), outputs.end());
   queued_done_ = std::move(done);
+  if (!runner_.joinable()) {
+    try {
+      runner_ = std::thread([this] { runner_loop(); });
+    } catch (const std::system_error& error) {
+      queued_done_ = nullptr;
+      return out_of_memory(fmt::format(
+          "could not start the thread that runs what is enqueued: {}; use run(), or raise the limit (ulimit -u)",
+          error.what()));
+    }
+  }
   runner_busy_ = true;
-  if (!runner_.joinable()) runner_ = std::thread([this] { runner_loop(); });
   lock.unlock();
   runner_wake_.notify_one();
   return Status::ok();
@@ -247,19 +263,24 @@ void ContextImpl::runner_loop() {
     std::function<void(Status)> done = std::move(queued_done_);
     lock.unlock();
     Status status = run_bound(queued_inputs_, queued_outputs_);
-    // Free before the callback, so that it may enqueue the next run.
+    // Free before the callback, so that it may enqueue the next run; wait() waits for its end as well, since what it
+    // refers to often ends with the waiting thread's frame.
     lock.lock();
     runner_busy_ = false;
+    runner_calling_ = true;
     lock.unlock();
-    runner_idle_.notify_all();
     if (done) done(std::move(status));
+    done = nullptr;
     lock.lock();
+    runner_calling_ = false;
+    runner_idle_.notify_all();
   }
 }
 
 void ContextImpl::wait() {
   std::unique_lock lock(runner_mutex_);
-  runner_idle_.wait(lock, [&] { return !runner_busy_; });
+  if (std::this_thread::get_id() == runner_.get_id()) return;  // in done(), which would wait for itself
+  runner_idle_.wait(lock, [&] { return !runner_busy_ && !runner_calling_; });
 }
 
 }  // namespace flywheel::runtime

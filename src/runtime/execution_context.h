@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's ExecutionContext: one arena, one thread team, a bounded cache of bound shapes.
+// The runtime's ExecutionContext: one arena, one thread team, a bounded cache of bound shapes. One thread at a time;
+// while a run that was enqueued is in flight, its own thread has the context and everything else is refused.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <list>
 #include <memory>
@@ -38,6 +40,7 @@ class ContextImpl final : public ExecutionContext {
 
  private:
   explicit ContextImpl(std::shared_ptr<const EngineImpl> engine) : engine_(std::move(engine)) {}
+  Status check_idle() const;
   Status check_io(std::span<const void* const> inputs, std::span<void* const> outputs) const;
   Status run_bound(std::span<const void* const> inputs, std::span<void* const> outputs);
   Status report_faults();
@@ -67,7 +70,10 @@ class ContextImpl final : public ExecutionContext {
   std::mutex runner_mutex_;
   std::condition_variable runner_wake_, runner_idle_;
   std::thread runner_;
-  bool runner_busy_ = false, runner_stop_ = false;
+  // busy: from enqueue() to the end of its run; written under the mutex, read without it by run() and the like, which
+  // only refuse. calling: while done() runs.
+  std::atomic<bool> runner_busy_ = false;
+  bool runner_calling_ = false, runner_stop_ = false;
   std::vector<const void*> queued_inputs_;
   std::vector<void*> queued_outputs_;
   std::function<void(Status)> queued_done_;

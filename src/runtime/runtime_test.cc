@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <future>
 #include <numeric>
@@ -141,6 +143,60 @@ TEST(ExecutionContext, EnqueueCallsBackAndRefusesASecond) {
   }
 }
 
+// The run is held in flight by its profiler.
+TEST(ExecutionContext, RefusesEverythingElseWhileARunIsInFlight) {
+  auto engine = copy_engine();
+  auto context = make_context(*engine);
+  const std::vector<float> x = numbers(8);
+  std::vector<float> y(8, 0), other(8, 0);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {y.data()};
+  void* other_outputs[] = {other.data()};
+  std::promise<void> started, go_on;
+  context->set_profiler([&](int, double) {
+    started.set_value();
+    go_on.get_future().wait();
+  });
+  Status result;
+  ASSERT_TRUE(context->enqueue(inputs, outputs, [&](Status status) { result = std::move(status); }).is_ok());
+  started.get_future().wait();
+  EXPECT_EQ(context->run(inputs, other_outputs).code(), Code::kUnavailable);
+  EXPECT_EQ(context->set_shape(0, {1, 4}).code(), Code::kUnavailable);
+  EXPECT_EQ(context->bind().code(), Code::kUnavailable);
+  EXPECT_EQ(context->enqueue(inputs, other_outputs, {}).code(), Code::kUnavailable);
+  go_on.set_value();
+  context->wait();
+  EXPECT_TRUE(result.is_ok()) << result.to_string();
+  EXPECT_EQ(y, x);
+  EXPECT_EQ(other, std::vector<float>(8, 0));
+  context->set_profiler({});
+  EXPECT_TRUE(context->run(inputs, other_outputs).is_ok());
+  EXPECT_EQ(other, x);
+}
+
+TEST(ExecutionContext, WaitsForTheCallbackAsWell) {
+  auto engine = copy_engine();
+  auto context = make_context(*engine);
+  const std::vector<float> x = numbers(8);
+  std::vector<float> y(8, 0);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {y.data()};
+  std::promise<void> called;
+  std::atomic<int> finished = 0;
+  auto second = [&](Status) { ++finished; };
+  auto first = [&](Status) {
+    called.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time for a wait() that is wrong to return
+    ++finished;
+    EXPECT_TRUE(context->enqueue(inputs, outputs, second).is_ok());
+    context->wait();  // returns, rather than to wait for itself
+  };
+  ASSERT_TRUE(context->enqueue(inputs, outputs, first).is_ok());
+  called.get_future().wait();
+  context->wait();
+  EXPECT_EQ(finished, 2);
+}
+
 TEST(ExecutionContext, ContextsOfOneEngineRunAtOnce) {
   auto engine = copy_engine();
   std::vector<std::thread> threads;
@@ -210,12 +266,29 @@ TEST(ExecutionContext, RefusesExtentsOutsideTheirStorage) {
   EXPECT_EQ(context.status().code(), Code::kCorrupt);
   EXPECT_NE(context.status().message().find("step 'identity'"), std::string::npos);
 
+  // An empty view reads nothing, wherever its offset points.
+  plan = engine::copy_plan();
+  plan.inputs[0].min[0] = 0;
+  plan.exprs.push_back({{DimExpr::Op::kConst, INT64_MAX}});
+  plan.exprs.push_back({{DimExpr::Op::kConst, 0}});
+  plan.steps[0].inputs[0].offset = 3;
+  plan.steps[0].inputs[0].dims[0] = plan.steps[0].outputs[0].dims[0] = 4;
+  engine = EngineImpl::from_plan(plan, {});
+  ASSERT_TRUE(engine.is_ok());
+  EXPECT_TRUE((*engine)->create_context({}).is_ok());
+
   plan = engine::copy_plan();
   plan.exprs.push_back({{DimExpr::Op::kConst, -4}});
   plan.steps[0].outputs[0].offset = 3;
   engine = EngineImpl::from_plan(plan, {});
   ASSERT_TRUE(engine.is_ok());
   EXPECT_EQ((*engine)->create_context({}).status().code(), Code::kCorrupt);
+}
+
+TEST(Engine, RefusesAPlanFromTheCompilerThatCannotRun) {
+  engine::Plan plan = engine::copy_plan();
+  plan.exprs.push_back(engine::Expr(100, {DimExpr::Op::kConst, 1}));
+  EXPECT_EQ(EngineImpl::from_plan(plan, {}).status().code(), Code::kCorrupt);
 }
 
 }  // namespace
