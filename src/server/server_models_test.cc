@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ensembles, the response cache and the server's own batching options, over HTTP.
+#include <thread>
+
 #include "server/server_test_data.h"
 
 namespace flywheel::server {
@@ -99,6 +101,62 @@ TEST_F(ModelsTest, RateLimitsThatNobodyCanMeetFailTheLoad) {
   add_model("m", "double", group + "2 }] } }]");
   begin();
   EXPECT_EQ(infer("m", kOne).status, 200);
+}
+
+TEST_F(ModelsTest, SequencesKeepTheirStateHere) {
+  add_model("s", "running", R"(
+max_batch_size: 4
+sequence_batching {
+  max_sequence_idle_microseconds: 60000000
+  control_input [{ name: "start" control [{ kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] }] }]
+  state [{ input_name: "sum_in" output_name: "sum_out" data_type: TYPE_FP32 dims: [1] }]
+})");
+  begin();
+  EXPECT_THAT(get("/v2/models/s").body, HasSubstr(R"("inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}])"));
+  const auto step = [&](const std::string& id, int x, const std::string& flags = "") {
+    return infer("s", R"({"parameters":{"sequence_id":)" + id + flags + R"(},"inputs":[{"name":"x","shape":[1,1],)" +
+                          R"("datatype":"FP32","data":[)" + std::to_string(x) + "]}]}");
+  };
+  const std::string start = R"(,"sequence_start":true)", end = R"(,"sequence_end":true)";
+  EXPECT_THAT(step("1", 5, start).body, HasSubstr(R"("data":[5.0])"));
+  EXPECT_THAT(step("\"a\"", 7, start).body, HasSubstr(R"("data":[7.0])"));
+  EXPECT_THAT(step("1", 6).body, HasSubstr(R"("data":[11.0])"));
+  EXPECT_THAT(step("\"a\"", 1).body, HasSubstr(R"("data":[8.0])"));
+  const std::string last = step("1", 1, end).body;
+  EXPECT_THAT(last, HasSubstr(R"("data":[12.0])"));
+  EXPECT_THAT(last, testing::Not(HasSubstr("sum_out")));
+  EXPECT_THAT(error(step("1", 1), 400), HasSubstr("must specify the START flag on the first request of the sequence"));
+  EXPECT_THAT(error(infer("s", R"({"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]})"), 400),
+              HasSubstr("must specify a non-zero or non-empty correlation ID"));
+}
+
+TEST_F(ModelsTest, RowsOfDifferentLengthsShareARaggedBatch) {
+  add_model("r", "ragged", R"(
+max_batch_size: 8
+input [{ name: "x" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }]
+output [{ name: "total" data_type: TYPE_FP32 dims: [1] }, { name: "same" data_type: TYPE_FP32 dims: [-1] }]
+batch_input [{ kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "ends" data_type: TYPE_INT32 source_input: "x" }]
+batch_output [{ kind: BATCH_SCATTER_WITH_INPUT_SHAPE target_name: "same" source_input: "x" }]
+dynamic_batching { preferred_batch_size: [2] max_queue_delay_microseconds: 10000000 }
+)");
+  begin();
+  std::string first;
+  std::thread other([&] {
+    auto client = connect();
+    auto answer =
+        client.request("POST", "/v2/models/r/infer",
+                       R"({"id":"a","inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]})", {});
+    ASSERT_TRUE(answer.is_ok());
+    first = answer->body;
+  });
+  const auto second =
+      infer("r", R"({"id":"b","inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[10,20]}]})");
+  other.join();
+  EXPECT_THAT(first, HasSubstr(R"("data":[6.0])"));
+  EXPECT_THAT(first, HasSubstr(R"("shape":[1,3],"data":[1.0,2.0,3.0])"));
+  EXPECT_THAT(second.body, HasSubstr(R"("data":[30.0])"));
+  EXPECT_THAT(second.body, HasSubstr(R"("shape":[1,2],"data":[10.0,20.0])"));
+  EXPECT_EQ(device_->batches().size(), 1u);
 }
 
 }  // namespace
