@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "server/settings/access.h"
 #include "server/settings/log_settings.h"
 #include "server/settings/trace_setting.h"
 #include "server/settings/tracer.h"
@@ -186,6 +187,32 @@ TEST(LogSettingsTest, LinesGoToTheFile) {
   std::filesystem::remove(path);
   settings.log_file = "/no/such/folder/log";
   EXPECT_FALSE(set_log_settings(settings).is_ok());
+}
+
+TEST(RestrictedApisTest, CallsNeedTheHeaderOfTheirCategory) {
+  const std::vector<std::string> texts = {"health,trace:key=secret", "inference:Other=a=b"};
+  const RestrictedApis apis = RestrictedApis::parse("--http-restricted-api", texts).value();
+  auto with = [](std::string value) {
+    return [value](std::string_view) { return std::optional<std::string_view>(value); };
+  };
+  auto without = [](std::string_view) { return std::optional<std::string_view>(); };
+  EXPECT_EQ(apis.missing_header(ApiCategory::kHealth, with("secret")), nullptr);
+  EXPECT_EQ(*apis.missing_header(ApiCategory::kTrace, with("Secret")), "key");
+  EXPECT_EQ(*apis.missing_header(ApiCategory::kInference, without), "Other");
+  EXPECT_EQ(apis.missing_header(ApiCategory::kInference, with("a=b")), nullptr);
+  EXPECT_EQ(apis.missing_header(ApiCategory::kLogging, without), nullptr);
+  for (const char* bad :
+       {"", "health", "health:", "health:a", "health:=b", "health:a=", "nothing:a=b", "health,health:a=b"}) {
+    EXPECT_FALSE(RestrictedApis::parse("--f", std::vector<std::string>{bad}).is_ok()) << bad;
+  }
+}
+
+TEST(HeaderPatternTest, MatchesAnyPartOfANameWhateverItsCase) {
+  const HeaderPattern pattern = HeaderPattern::parse("--f", "^x-(my|our)-").value();
+  EXPECT_TRUE(pattern.matches("X-My-Header"));
+  EXPECT_FALSE(pattern.matches("not-x-my-header"));
+  EXPECT_FALSE(HeaderPattern().matches("x"));
+  EXPECT_FALSE(HeaderPattern::parse("--f", "(").is_ok());
 }
 
 }  // namespace

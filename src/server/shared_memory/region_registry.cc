@@ -19,6 +19,7 @@ namespace {
 // Objects of these names are servers' own.
 constexpr std::string_view kReservedPrefix = "triton_python_backend_shm_region_";
 constexpr size_t kMaxNameBytes = 1024;
+constexpr uint64_t kLargeBytes = 1 << 20;
 
 // Calls `transfer(fd, data, size, offset)` until all is moved. 0: all was; kShortened: the object ended before.
 constexpr int kShortened = -1;
@@ -138,6 +139,7 @@ Status RegionRegistry::register_region(std::string_view name, const std::string&
   const auto size = static_cast<uint64_t>(file.st_size);
   if (offset > size || byte_size > size - offset) return refuse("invalid args");
   regions_.emplace(std::string(name), std::move(region));
+  if (byte_size >= kLargeBytes) has_large_regions_.store(true, std::memory_order_relaxed);
   return {};
 }
 

@@ -71,6 +71,8 @@ class RegionRegistry {
 
   // OK, or why clients may not use shared memory at all. The functions below ask for themselves.
   Status check_enabled() const;
+  // Whether copying from some region may take long (a millisecond): it is or was 1 MiB or more.
+  bool has_large_regions() const { return has_large_regions_.load(std::memory_order_relaxed); }
   Status register_region(std::string_view name, const std::string& key, uint64_t offset, uint64_t byte_size);
   // An empty name: all, ordered by name.
   Result<std::vector<RegionInfo>> describe(std::string_view name) const;
@@ -87,6 +89,7 @@ class RegionRegistry {
 
   const RegistryOptions options_;
   const std::shared_ptr<Budget> budget_;
+  std::atomic<bool> has_large_regions_{false};
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Region>, std::less<>> regions_;
 };
