@@ -18,6 +18,9 @@
 #include "cli/verb.h"
 #include "flywheel/compiler.h"
 #include "server/server.h"
+#include "server/settings/access.h"
+#include "server/settings/log_settings.h"
+#include "server/settings/trace_setting.h"
 
 namespace flywheel::cli {
 namespace {
@@ -28,7 +31,10 @@ struct ServeFlags {
   int exit_timeout_s = 30;
   std::vector<std::string> cache_configs, rate_resources;
   std::string rate_limit = "off";
-  bool log_verbose = false, log_quiet = false;
+  settings::LogSettings log;
+  bool log_quiet = false;
+  std::vector<std::string> trace_config, http_restricted_apis;
+  std::string http_header_pattern;
 };
 
 // How the thread that loads tells the one that waits for signals: a signal that nobody else sends.
@@ -85,8 +91,15 @@ Status read_rate_resource(const std::string& text, server::ServerOptions& option
 }
 
 Status serve(const ServeFlags& flags) {
-  set_log_level(flags.log_verbose ? LogLevel::kVerbose : flags.log_quiet ? LogLevel::kWarning : LogLevel::kInfo);
+  settings::LogSettings log_settings = flags.log;
+  if (flags.log_quiet) log_settings.log_info = false;
+  FW_RETURN_IF_ERROR(settings::set_log_settings(log_settings));
   server::ServerOptions options = flags.options;
+  FW_ASSIGN_OR_RETURN(options.trace, settings::parse_trace_config(flags.trace_config));
+  FW_ASSIGN_OR_RETURN(options.http_restricted_apis,
+                      settings::RestrictedApis::parse("--http-restricted-api", flags.http_restricted_apis));
+  FW_ASSIGN_OR_RETURN(options.http_forwarded_headers,
+                      settings::HeaderPattern::parse("--http-header-forward-pattern", flags.http_header_pattern));
   options.control_mode =
       flags.control_mode == "explicit" ? repository::ControlMode::kExplicit : repository::ControlMode::kNone;
   for (const std::string& text : flags.cache_configs) FW_RETURN_IF_ERROR(read_cache_config(text, options));
@@ -178,7 +191,9 @@ void add_serve(CLI::App& app, Verb& chosen) {
   verb->add_option("--cores", options.cores, "Cores that models use together; 0: all that this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  verb->add_option("--http-address", options.http_address, "Where HTTP listens")->capture_default_str();
+  verb->add_option("--http-address", options.http_address,
+                   "Where HTTP listens; unix:<path> for a socket in the file system")
+      ->capture_default_str();
   verb->add_option("--http-port", options.http_port, "0: any free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
@@ -233,7 +248,28 @@ void add_serve(CLI::App& app, Verb& chosen) {
   verb->add_option("--exit-timeout-secs", flags->exit_timeout_s, "How long requests may take when the server stops")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
-  verb->add_flag("--log-verbose", flags->log_verbose, "Log more");
+  verb->add_option("--allow-client-shm", options.allow_client_shared_memory,
+                   "Clients on this machine may register shared memory and send tensors through it")
+      ->capture_default_str();
+  verb->add_option("--trace-config", flags->trace_config,
+                   "level=OFF|TIMESTAMPS|TENSORS, rate=, count=, mode=triton, triton,file=, triton,log-frequency=; may "
+                   "be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  verb->add_option("--http-restricted-api", flags->http_restricted_apis,
+                   "<api>[,<api>...]:<header>=<value>: these calls need the header; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  verb->add_option("--http-header-forward-pattern", flags->http_header_pattern,
+                   "Headers whose name this expression matches become parameters of inference requests");
+  verb->add_flag("--log-verbose", flags->log.log_verbose_level, "Log more; 0: do not");
+  verb->add_option("--log-info", flags->log.log_info, "Log information")->capture_default_str();
+  verb->add_option("--log-warning", flags->log.log_warning, "Log warnings")->capture_default_str();
+  verb->add_option("--log-error", flags->log.log_error, "Log errors")->capture_default_str();
+  verb->add_option("--log-format", flags->log.log_format, "default or ISO8601")
+      ->check(CLI::IsMember({"default", "ISO8601"}))
+      ->capture_default_str();
+  verb->add_option("--log-file", flags->log.log_file, "Where the log goes; default: standard error");
   verb->add_flag("--log-quiet", flags->log_quiet, "Log warnings and errors only");
   verb->callback([flags, &chosen] { chosen = [flags] { return serve(*flags); }; });
 }

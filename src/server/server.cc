@@ -64,10 +64,16 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   FW_RETURN_IF_ERROR(check_port(options.grpc_port, "--grpc-port"));
   FW_RETURN_IF_ERROR(check_port(options.metrics_port, "--metrics-port"));
   if (options.model_load_threads < 1) return invalid_argument("--model-load-thread-count must be at least 1");
-  if (options.http_threads < 0) return invalid_argument("--http-thread-count must be at least 1, or 0 for one for every two cores");
+  if (options.http_threads < 0)
+    return invalid_argument("--http-thread-count must be at least 1, or 0 for one for every two cores");
   if (options.grpc_threads < 0) return invalid_argument("--grpc-thread-count must be at least 1");
   FW_ASSIGN_OR_RETURN(const Machine machine, detect_machine());
   std::unique_ptr<Server> server(new Server(options));
+  FW_RETURN_IF_ERROR(settings::Tracer::check(options.trace));
+  shared_memory::RegistryOptions shared_memory;
+  shared_memory.enabled = options.allow_client_shared_memory;
+  server->regions_ = std::make_shared<shared_memory::RegionRegistry>(shared_memory);
+  server->tracer_ = std::make_shared<settings::Tracer>(options.trace);
   server->repository_ = std::make_unique<repository::ModelRepository>(repository_options(options, machine));
   ServerOptions listening = options;
   const int threads = std::clamp(machine.cores / 2, 1, kMaxHttpThreads);
@@ -87,6 +93,10 @@ Status Server::start_listening(const ServerOptions& options) {
   inference.threads = options.http_threads;
   http::KServeOptions protocol;
   protocol.server_name = options.server_id;
+  protocol.shared_memory = regions_;
+  protocol.tracer = tracer_;
+  protocol.restricted = options.http_restricted_apis;
+  protocol.forwarded_headers = options.http_forwarded_headers;
   protocol.max_input_bytes = options.http_max_input_bytes;
   protocol.max_binary_body_bytes = std::max(protocol.max_binary_body_bytes, options.http_max_input_bytes);
   FW_ASSIGN_OR_RETURN(http_, http::HttpServer::start(
@@ -111,6 +121,8 @@ Status Server::start_grpc(const ServerOptions& options) {
   listening.threads = options.grpc_threads;
   grpc::ServiceOptions protocol;
   protocol.server_name = options.server_id;
+  protocol.shared_memory = regions_;
+  protocol.tracer = tracer_;
   auto service = std::make_shared<grpc::InferenceService>(*repository_, std::move(protocol), listening);
   FW_ASSIGN_OR_RETURN(grpc_, grpc::GrpcServer::start(listening, std::move(service)));
   return {};

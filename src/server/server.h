@@ -21,6 +21,9 @@
 #include "server/protocol/http/http_server.h"
 #include "server/protocol/http/kserve_handler.h"
 #include "server/repository/model_repository.h"
+#include "server/settings/access.h"
+#include "server/settings/tracer.h"
+#include "server/shared_memory/region_registry.h"
 
 namespace flywheel::server {
 
@@ -33,9 +36,9 @@ struct ServerOptions {
   bool auto_complete_config = true;
   int model_load_threads = 4;
   std::string backend_folder;  // of native backends, besides the models' own; "": none
-  std::string cache_folder;  // of engines built from ONNX; "": beside each model
-  int cores = 0;             // that models use together; 0: all that this process may use
-  int execution_slots = 0;   // see RepositoryOptions
+  std::string cache_folder;    // of engines built from ONNX; "": beside each model
+  int cores = 0;               // that models use together; 0: all that this process may use
+  int execution_slots = 0;     // see RepositoryOptions
   // 0: no response cache.
   uint64_t response_cache_bytes = 0;
   repository::RateLimits rate_limits;
@@ -54,6 +57,10 @@ struct ServerOptions {
   std::string metrics_address;  // "": as http_address
   int metrics_port = 8002;      // 0: any free one
   std::string server_id = "flywheel";
+  bool allow_client_shared_memory = false;
+  settings::TraceSetting trace;
+  settings::RestrictedApis http_restricted_apis;
+  settings::HeaderPattern http_forwarded_headers;
   http::HttpOptions http;  // limits and time-outs; names, addresses, ports and threads are taken from above
   grpc::GrpcOptions grpc;  // the same for gRPC
 
@@ -93,6 +100,8 @@ class Server {
 
   const bool exit_on_error_;
   std::unique_ptr<repository::ModelRepository> repository_;
+  std::shared_ptr<shared_memory::RegionRegistry> regions_;
+  std::shared_ptr<settings::Tracer> tracer_;
   std::unique_ptr<http::HttpServer> http_;
   std::unique_ptr<grpc::GrpcServer> grpc_;
   std::unique_ptr<http::HttpServer> metrics_;

@@ -257,7 +257,10 @@ TEST_F(InferTest, SaysWhatIsWrongWithTheRequest) {
       200);
   EXPECT_EQ(
       error(
-          infer("m", input(R"("name":"x","shape":[1,4],"datatype":"FP32","parameters":{"shared_memory_region":"r"})")),
+          infer(
+              "m",
+              input(
+                  R"("name":"x","shape":[1,4],"datatype":"FP32","parameters":{"shared_memory_region":"r","shared_memory_byte_size":16})")),
           501)
           .substr(0, 20),
       "Client shared memory");

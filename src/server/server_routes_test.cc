@@ -53,9 +53,9 @@ TEST_F(ServerTest, DescribesItself) {
   ASSERT_TRUE(start().is_ok());
   EXPECT_EQ(
       get("/v2").body,
-      R"({"name":"flywheel","version":"0.1.0","extensions":["classification","model_repository",)"
-      R"x("model_repository(unload_dependents)","schedule_policy","model_configuration","binary_tensor_data","parameters",)x"
-      R"("statistics"]})");
+      R"({"name":"flywheel","version":"0.1.0","extensions":["classification","sequence","model_repository",)"
+      R"x("model_repository(unload_dependents)","schedule_policy","model_configuration","system_shared_memory",)x"
+      R"("cuda_shared_memory","binary_tensor_data","parameters","statistics","trace","logging"]})");
 }
 
 TEST_F(ServerTest, DescribesModels) {
@@ -217,20 +217,6 @@ TEST_F(ServerTest, LoadsAndUnloadsInExplicitMode) {
   }));
   EXPECT_EQ(get("/v2/health/ready").status, 200);
   EXPECT_THAT(error(post("/v2/repository/models/none/load", ""), 400), HasSubstr("failed to load 'none'"));
-}
-
-TEST_F(ServerTest, SaysWhatItCannotDoAndWhatToDoInstead) {
-  add_model("m", "double");
-  ASSERT_TRUE(start().is_ok());
-  EXPECT_EQ(error(post("/v2/models/m/generate", "{}"), 501),
-            "'generate' is not supported by this server: send tensors to /v2/models/m/infer");
-  EXPECT_EQ(post("/v2/models/m/generate_stream", "{}").status, 501);
-  EXPECT_EQ(get("/v2/systemsharedmemory/status").status, 501);
-  EXPECT_EQ(post("/v2/systemsharedmemory/region/r/register", "{}").status, 501);
-  EXPECT_EQ(post("/v2/cudasharedmemory/unregister", "").status, 501);
-  EXPECT_EQ(get("/v2/trace/setting").status, 501);
-  EXPECT_EQ(get("/v2/models/m/trace/setting").status, 501);
-  EXPECT_EQ(get("/v2/logging").status, 501);
 }
 
 TEST_F(ServerTest, KnowsNoOtherRoutes) {

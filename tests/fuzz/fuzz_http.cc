@@ -78,7 +78,8 @@ void read_body(std::string_view text, size_t json_bytes) {
   require(body.reserve(std::max<size_t>(text.size(), 1), json_bytes, budget) && body.append(text));
   schedule::InferRequest request;
   http::InferBody wishes;
-  if (http::read_infer_body(body, std::min(json_bytes, text.size()), model(), kMaxInputBytes, request, wishes)
+  static const shared_memory::RegionRegistry regions;
+  if (http::read_infer_body(body, std::min(json_bytes, text.size()), model(), kMaxInputBytes, regions, request, wishes)
           .is_ok()) {
     if (repository::check_request(model(), request).is_ok()) {
       require(request.batch_size >= 1 && request.batch_size <= 8);
@@ -92,6 +93,9 @@ void read_body(std::string_view text, size_t json_bytes) {
   (void)http::read_index_body(body);
   (void)http::read_load_body(body);
   (void)http::check_unload_body(body);
+  (void)http::read_register_body(body);
+  (void)http::read_trace_body(body);
+  (void)http::read_log_body(body);
   (void)http::decompress(body.bytes(), kMaxInputBytes, 0, budget);
 }
 

@@ -24,6 +24,7 @@ constexpr size_t kMaxMergedBytes = 64 << 10;
 constexpr size_t kMaxPieces = 64;
 constexpr size_t kFreeAnswerBytes = 16 << 10;  // answers up to this take nothing from the budget
 constexpr size_t kMaxUnsentBytes = 1 << 20;    // of a connection; then it is not read until these are sent
+constexpr size_t kMaxUnsentStreamBytes = 64 << 20;
 constexpr uint64_t kMaxDiscardedBytes = 1 << 30;
 constexpr int64_t kProbeIntervalNs = 1'000'000'000;
 constexpr int64_t kNsPerMs = 1'000'000;
@@ -196,6 +197,7 @@ void Connection::begin_request(std::string_view head) {
   since_ns_ = context_.now_ns;
   auto exchange = std::make_shared<Exchange>(context_.inbox, std::string(head));
   exchange->connection_ = this;
+  exchange->began_ns_ = context_.now_ns;
   if (ParseError error = parse_head(exchange->head_text_, context_.options->parser, exchange->head_)) {
     HttpCounters::add(context_.counters->parse_errors);
     return answer_and_close(error_response(error.status, error.message));
@@ -306,6 +308,10 @@ void Connection::on_finished(const ExchangePtr& exchange) {
     exchange->response_ = error_response(
         503, "no memory for the answer: answers that clients have not read fill their budget; retry later");
   }
+  on_progress();
+}
+
+void Connection::on_progress() {
   if (in_flush_list_) return;
   in_flush_list_ = true;
   context_.to_flush.push_back(this);
@@ -335,15 +341,15 @@ void Connection::send_interim_continue() {
 
 void Connection::flush() {
   in_flush_list_ = false;
-  while (!closed_ && !closing_ && !queue_.empty() && queue_.front()->done_) {
-    const ExchangePtr exchange = std::move(queue_.front());
+  while (!closed_ && !closing_ && !queue_.empty()) {
+    const ExchangePtr exchange = queue_.front();
+    if (!exchange->done_ && !queue_stream(*exchange)) break;
     queue_.pop_front();
     exchange->connection_ = nullptr;
     HttpCounters::subtract(context_.counters->in_flight);
-    const bool nothing_follows = queue_.empty() && incoming_ == nullptr && pending_.empty();
-    const bool last = !exchange->head_.keep_alive || exchange->response_.close ||
-                      (nothing_follows && (context_.draining || end_of_input_));
-    queue_response(*exchange, last);
+    const bool last = is_last(*exchange);
+    if (exchange->done_) queue_response(*exchange, last);
+    if (last) finish_after_last();
   }
   if (closed_ || !write_output()) return;
   if (outgoing_.empty()) after_output_drained();
@@ -351,18 +357,73 @@ void Connection::flush() {
   update_interest();
 }
 
-void Connection::queue_response(Exchange& exchange, bool last) {
-  Response& response = exchange.response_;
-  HttpCounters& counters = *context_.counters;
-  HttpCounters::add(response.status >= 500   ? counters.responses_5xx
-                    : response.status >= 400 ? counters.responses_4xx
-                                             : counters.responses_2xx);
+bool Connection::is_last(const Exchange& exchange) const {
+  const bool nothing_follows = queue_.empty() && incoming_ == nullptr && pending_.empty();
+  return !exchange.head_.keep_alive || exchange.response_.close ||
+         (nothing_follows && (context_.draining || end_of_input_));
+}
+
+Connection::Outgoing& Connection::outgoing_for_text() {
   const bool merge = !outgoing_.empty() && outgoing_.back().body.empty() && outgoing_.back().blobs.empty() &&
                      outgoing_.back().text.size() < kMaxMergedBytes;
   if (!merge) outgoing_.emplace_back();
-  Outgoing& out = outgoing_.back();
-  const size_t bytes_before = merge ? out.total_bytes() : 0;
+  return outgoing_.back();
+}
+
+void Connection::count_response(int status) {
+  HttpCounters& counters = *context_.counters;
+  HttpCounters::add(status >= 500   ? counters.responses_5xx
+                    : status >= 400 ? counters.responses_4xx
+                                    : counters.responses_2xx);
+}
+
+bool Connection::queue_stream(Exchange& exchange) {
+  std::string pieces;
+  std::shared_ptr<const void> held;
+  bool ended = false;
+  {
+    std::lock_guard lock(exchange.stream_mutex_);
+    if (!exchange.streaming_) return false;
+    pieces.swap(exchange.stream_pieces_);
+    ended = exchange.stream_ended_;
+    if (ended) held = std::move(exchange.response_.held_until_sent);
+  }
+  if (pieces.empty() && !ended && exchange.stream_head_queued_) return false;
+  const bool chunked = exchange.head_.minor_version >= 1;
+  Outgoing& out = outgoing_for_text();
+  const size_t bytes_before = out.total_bytes();
+  if (!exchange.stream_head_queued_) {
+    exchange.stream_head_queued_ = true;
+    Response& response = exchange.response_;
+    if (!chunked) response.close = true;
+    count_response(response.status);
+    append_head(out.text, response, !exchange.head_.keep_alive || response.close, exchange.head_.minor_version,
+                chunked ? Framing::kChunked : Framing::kUntilClose);
+  }
+  if (exchange.head_.method != Method::kHead) {
+    if (!chunked) {
+      out.text += pieces;
+    } else {
+      if (!pieces.empty()) append_chunk(out.text, pieces);
+      if (ended) append_chunk(out.text, {});
+    }
+  }
+  if (held != nullptr) out.held.push_back(std::move(held));
+  unsent_bytes_ += out.total_bytes() - bytes_before;
+  if (!ended && unsent_bytes_ > kMaxUnsentStreamBytes) {
+    HttpCounters::add(context_.counters->timeouts);
+    close_now();
+  }
+  return ended;
+}
+
+void Connection::queue_response(Exchange& exchange, bool last) {
+  Response& response = exchange.response_;
+  count_response(response.status);
+  Outgoing& out = outgoing_for_text();
+  const size_t bytes_before = out.total_bytes();
   out.share.add(std::move(exchange.answer_share_));
+  if (response.held_until_sent != nullptr) out.held.push_back(std::move(response.held_until_sent));
   append_head(out.text, response, last, exchange.head_.minor_version);
   if (exchange.head_.method != Method::kHead) {
     if (response.body.size() <= kInlineBodyBytes) {
@@ -380,14 +441,16 @@ void Connection::queue_response(Exchange& exchange, bool last) {
     }
   }
   unsent_bytes_ += out.total_bytes() - bytes_before;
-  if (!last) return;
+}
+
+void Connection::finish_after_last() {
   closing_ = true;
   // What was pipelined behind the last answer is dropped: the client has to send it again on another connection.
   for (const ExchangePtr& dropped : queue_) {
     dropped->connection_ = nullptr;
     if (!dropped->done_) dropped->abandon();
   }
-  HttpCounters::subtract(counters.in_flight, queue_.size());
+  HttpCounters::subtract(context_.counters->in_flight, queue_.size());
   queue_.clear();
   incoming_.reset();
   pending_.clear();

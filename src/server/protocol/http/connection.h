@@ -39,6 +39,8 @@ class Connection : public net::Connection {
   void on_events(uint32_t events) override;
   // The exchange's answer is ready; it is sent by the next flush().
   void on_finished(const ExchangePtr& exchange);
+  // A stream has something new to send.
+  void on_progress();
   // Sends all that is ready and its turn.
   void flush() override;
   // Closes what took too long.
@@ -57,6 +59,7 @@ class Connection : public net::Connection {
     std::string body;  // apart from `text` when it is large
     std::vector<Response::Blob> blobs;
     BudgetShare share;
+    std::vector<std::shared_ptr<const void>> held;  // until it is sent
     size_t total_bytes() const;
   };
 
@@ -71,6 +74,12 @@ class Connection : public net::Connection {
   void answer_no_memory();
   void on_end_of_input();
   void queue_response(Exchange& exchange, bool last);
+  void count_response(int status);
+  bool is_last(const Exchange& exchange) const;
+  void finish_after_last();
+  Outgoing& outgoing_for_text();
+  // Queues what the stream at the front has. True: it has ended.
+  bool queue_stream(Exchange& exchange);
   bool write_output();
   void after_output_drained();
   void resume_reading();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One request and its answer, between the connection that carries them and the handler that answers. The connection
 // makes it once the request is whole; a handler answers at once with respond(), or leaves a Job and calls complete()
-// from any thread when the answer can be rendered. Answers go out in the order of their requests.
+// from any thread when the answer can be rendered. An answer whose parts come one by one is a stream: its head, pieces
+// and end. Answers go out in the order of their requests.
 // Ownership: shared by the connection and whoever still has to answer. If the client leaves, the Job is told, and the
 // answer, which is still owed, is dropped. Threads: as said at each function.
 #pragma once
@@ -42,12 +43,18 @@ class Exchange : public net::Completion, public std::enable_shared_from_this<Exc
   // The request. Unchanged once the handler has it.
   const RequestHead& head() const { return head_; }
   const Body& body() const { return body_; }
+  int64_t began_ns() const { return began_ns_; }        // when its head had arrived
   int64_t received_ns() const { return received_ns_; }  // when its last byte had arrived
 
-  // Any thread; exactly one of respond() and complete(), exactly once.
+  // Any thread; exactly one of respond(), complete() and begin_stream(), exactly once.
   void respond(Response response);
   // REQUIRES: set_job() was called.
   void complete();
+  // `head` may have a body, which is the first piece. Then stream() any number of times and end_stream() once, by one
+  // thread at a time. A client that reads too slowly for what piles up is disconnected.
+  void begin_stream(Response head);
+  void stream(std::string_view piece);
+  void end_stream(std::shared_ptr<const void> held_until_sent = nullptr);
   // The handler's thread. Tells the job at once if the client is gone already.
   void set_job(std::unique_ptr<Job> job);
 
@@ -60,12 +67,18 @@ class Exchange : public net::Completion, public std::enable_shared_from_this<Exc
   const std::string head_text_;  // what head_ points into
   RequestHead head_;
   Body body_;
+  int64_t began_ns_ = 0;
   int64_t received_ns_ = 0;
   Response response_;
   BudgetShare answer_share_;          // of the answers' budget
   bool rendered_ = false;             // response_ is filled
   Connection* connection_ = nullptr;  // the reactor's thread only; null when the client is gone
   bool done_ = false;                 // the reactor's thread only: response_ may be sent
+  std::mutex stream_mutex_;
+  bool streaming_ = false;
+  bool stream_ended_ = false;
+  std::string stream_pieces_;        // not yet taken by the connection
+  bool stream_head_queued_ = false;  // the reactor's thread only
   std::mutex job_mutex_;
   std::unique_ptr<Job> job_;
   bool abandoned_ = false;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "server/protocol/http/json_reader.h"
+#include "server/protocol/http/request_parameters.h"
 #include "server/repository/request_check.h"
 #include "tensor/shape.h"
 
@@ -24,20 +25,45 @@ using schedule::InputView;
 struct InputOwner {
   std::shared_ptr<const void> body;
   std::vector<std::unique_ptr<std::byte[]>> decoded;
+  std::vector<std::vector<std::byte>> strings;
+  std::vector<std::shared_ptr<const void>> shared;
 };
 
-Status no_shared_memory() {
-  return unsupported(
-      "Client shared memory is not supported by this server: send the tensor in the request's body, as 'data' or with "
-      "'binary_data_size'");
-}
+// A part of a registered region, as inputs and outputs name it.
+struct SharedPart {
+  std::optional<std::string> region;
+  uint64_t offset = 0;
+  std::optional<uint64_t> byte_size;
+
+  // Whether the parameter is one of these.
+  bool read(std::string_view key, ondemand::value value, Status& status) {
+    if (key == "shared_memory_region") {
+      std::string_view name;
+      status = read_json_string(value, key, name);
+      region = name;
+    } else if (key == "shared_memory_offset") {
+      status = read_json_uint(value, key, offset);
+    } else if (key == "shared_memory_byte_size") {
+      status = read_json_uint(value, key, byte_size.emplace());
+    } else {
+      return false;
+    }
+    return true;
+  }
+  Status check() const {
+    if (!region || byte_size) return {};
+    return invalid_argument(fmt::format(
+        "'shared_memory_byte_size' must be given with 'shared_memory_region', as it is not for region '{}'", *region));
+  }
+};
 
 class BodyReader {
  public:
   BodyReader(const Body& body, size_t json_bytes, const ModelConfig& config, uint64_t max_input_bytes,
-             InferRequest& request, InferBody& out)
+             const shared_memory::RegionRegistry& regions, InferRequest& request, InferBody& out)
       : config_(config),
         max_input_bytes_(max_input_bytes),
+        regions_(regions),
         request_(request),
         out_(out),
         json_(body.text().substr(0, json_bytes)),
@@ -91,11 +117,12 @@ class BodyReader {
     std::optional<std::string_view> name, datatype;
     std::optional<std::vector<int64_t>> shape;
     std::optional<uint64_t> binary_bytes;
-    bool shared_memory = false;
+    SharedPart shared;
     bool has_data = false;
     std::string_view deferred_data;  // came before what is needed to read it
     std::unique_ptr<std::byte[]> decoded;
     size_t decoded_bytes = 0;
+    std::vector<std::byte> strings;  // decoded, when they are of that type
     bool complete() const { return name && datatype && shape; }
   };
 
@@ -187,14 +214,15 @@ class BodyReader {
   Status read_input_parameters(ondemand::value value, InputFields& fields) {
     return for_each_field(value, "parameters", [&](std::string_view key, ondemand::value field) -> Status {
       if (key == "binary_data_size") return read_json_uint(field, "binary_data_size", fields.binary_bytes.emplace());
-      if (key == "shared_memory_region") fields.shared_memory = true;
-      return skip_json(field, 4);
+      Status status;
+      return fields.shared.read(key, field, status) ? status : skip_json(field, 4);
     });
   }
 
   static Status check_content(const InputFields& fields) {
-    const int count = int{fields.has_data} + int{fields.binary_bytes.has_value()} + int{fields.shared_memory};
-    if (count == 1) return fields.shared_memory ? no_shared_memory() : Status();
+    const int count =
+        int{fields.has_data} + int{fields.binary_bytes.has_value()} + int{fields.shared.region.has_value()};
+    if (count == 1) return fields.shared.check();
     std::string text =
         "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
         "'shared_memory_region' in 'parameters'. But";
@@ -202,7 +230,7 @@ class BodyReader {
     text += " set";
     if (fields.has_data) text += " 'data'";
     if (fields.binary_bytes) text += " 'binary_data_size'";
-    if (fields.shared_memory) text += " 'shared_memory_region'";
+    if (fields.shared.region) text += " 'shared_memory_region'";
     return invalid_argument(text);
   }
 
@@ -217,8 +245,7 @@ class BodyReader {
   Status decode(ondemand::value value, InputFields& fields) {
     const DataType type = config::data_type_from_protocol(*fields.datatype).value_or(DataType::kInvalid);
     const std::vector<int64_t>& shape = *fields.shape;
-    if (type == DataType::kString || (type != DataType::kInvalid && is_pointless(fields, type)))
-      return skip_json(value, 3);
+    if (type != DataType::kInvalid && is_pointless(fields, type)) return skip_json(value, 3);
     const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
     if (!empty && std::any_of(shape.begin(), shape.end(), [](int64_t dim) { return dim < 0; })) {
       return invalid_argument(
@@ -249,6 +276,9 @@ class BodyReader {
     if (static_cast<uint64_t>(*count) > json_.size() / 2 + 1) {
       return invalid_argument("Unable to parse 'data': Shape does not match true shape of 'data' field");
     }
+    if (type == DataType::kString) {
+      return read_json_strings(value, static_cast<uint64_t>(*count), fields.strings);
+    }
     fields.decoded = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
     fields.decoded_bytes = static_cast<size_t>(bytes);
     return read_json_tensor(value, *fields.name, type, static_cast<uint64_t>(*count), fields.decoded.get());
@@ -275,6 +305,14 @@ class BodyReader {
     } else if (fields.decoded != nullptr) {
       input.bytes = {fields.decoded.get(), fields.decoded_bytes};
       owner_->decoded.push_back(std::move(fields.decoded));
+    } else if (!fields.strings.empty()) {
+      owner_->strings.push_back(std::move(fields.strings));
+      input.bytes = owner_->strings.back();
+    } else if (fields.shared.region) {
+      FW_ASSIGN_OR_RETURN(shared_memory::InputBytes shared,
+                          regions_.read(*fields.shared.region, fields.shared.offset, *fields.shared.byte_size));
+      input.bytes = shared.bytes;
+      owner_->shared.push_back(std::move(shared.owner));
     }
     request_.inputs.push_back(std::move(input));
     if (request_.inputs.size() > config_.inputs.size() + 64) {
@@ -287,7 +325,7 @@ class BodyReader {
     return for_each_element(value, "outputs", [&](ondemand::value output) -> Status {
       OutputWish wish;
       bool named = false;
-      bool shared_memory = false;
+      SharedPart shared;
       FW_RETURN_IF_ERROR(for_each_field(output, "outputs", [&](std::string_view key, ondemand::value field) -> Status {
         if (key == "name") {
           std::string_view name;
@@ -300,19 +338,22 @@ class BodyReader {
         return for_each_field(field, "parameters", [&](std::string_view parameter, ondemand::value setting) -> Status {
           if (parameter == "binary_data") return read_json_bool(setting, "binary_data", wish.binary.emplace());
           if (parameter == "classification") return read_json_uint(setting, "classification", wish.classes);
-          if (parameter == "shared_memory_region") shared_memory = true;
-          return skip_json(setting, 4);
+          Status status;
+          return shared.read(parameter, setting, status) ? status : skip_json(setting, 4);
         });
       }));
       if (!named)
         return invalid_argument("Unable to parse 'name': attempt to access non-existing object member 'name'");
-      if (shared_memory && wish.classes > 0) {
+      if (shared.region && wish.classes > 0) {
         return invalid_argument("Output can't set both 'shared_memory_region' and 'classification'");
       }
-      if (shared_memory && wish.binary.value_or(false)) {
+      if (shared.region && wish.binary.value_or(false)) {
         return invalid_argument("Output can't set both 'shared_memory_region' and 'binary_data'");
       }
-      if (shared_memory) return no_shared_memory();
+      if (shared.region) {
+        FW_RETURN_IF_ERROR(shared.check());
+        FW_ASSIGN_OR_RETURN(wish.place, regions_.find(*shared.region, shared.offset, *shared.byte_size));
+      }
       out_.outputs.push_back(std::move(wish));
       if (out_.outputs.size() > config_.outputs.size() + 64) {
         return invalid_argument(fmt::format("far too many outputs for model '{}'", config_.name));
@@ -323,47 +364,13 @@ class BodyReader {
 
   Status read_parameters(ondemand::value value) {
     return for_each_field(value, "parameters", [&](std::string_view key, ondemand::value field) -> Status {
-      if (key == "priority") return read_json_uint(field, "priority", request_.priority);
-      if (key == "timeout") return read_json_uint(field, "timeout", request_.timeout_us);
-      if (key == "binary_data_output") return read_json_bool(field, "binary_data_output", out_.binary_by_default);
-      if (key == "sequence_start") return read_json_bool(field, key, request_.sequence.start);
-      if (key == "sequence_end") return read_json_bool(field, key, request_.sequence.end);
-      if (key.starts_with("triton_")) {
-        return invalid_argument(
-            "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.");
-      }
-      ondemand::json_type type;
-      if (const auto error = field.type().get(type)) {
-        return invalid_argument(
-            fmt::format("failed to parse the request JSON buffer: {}", simdjson::error_message(error)));
-      }
-      if (key == "sequence_id" && type == ondemand::json_type::string) {
-        std::string_view id;
-        if (const auto error = field.get_string().get(id)) {
-          return invalid_argument(
-              fmt::format("failed to parse the request JSON buffer: {}", simdjson::error_message(error)));
-        }
-        request_.sequence.id = std::string(id);
-        return {};
-      }
-      if (key == "sequence_id") {
-        uint64_t id = 0;
-        FW_RETURN_IF_ERROR(read_json_uint(field, "sequence_id", id));
-        request_.sequence.id = id;
-        return {};
-      }
-      const bool plain = type == ondemand::json_type::string || type == ondemand::json_type::number ||
-                         type == ondemand::json_type::boolean;
-      if (!plain && key != "headers") {
-        return invalid_argument(
-            fmt::format("parameter '{}' has invalid type. It should be either 'int', 'bool', or 'string'.", key));
-      }
-      return skip_json(field, 2);
+      return read_request_parameter(key, field, request_, out_.binary_by_default);
     });
   }
 
   const ModelConfig& config_;
   const uint64_t max_input_bytes_;
+  const shared_memory::RegionRegistry& regions_;
   InferRequest& request_;
   InferBody& out_;
   const std::string_view json_;
@@ -375,13 +382,13 @@ class BodyReader {
 }  // namespace
 
 Status read_infer_body(const Body& body, size_t json_bytes, const ModelConfig& config, uint64_t max_input_bytes,
-                       InferRequest& request, InferBody& out) {
+                       const shared_memory::RegionRegistry& regions, InferRequest& request, InferBody& out) {
   if (json_bytes == 0) {
     out.binary_by_default = true;
     request.input_owner = body.share();
     return repository::add_raw_input(config, body.bytes(), request);
   }
-  return BodyReader(body, json_bytes, config, max_input_bytes, request, out).read();
+  return BodyReader(body, json_bytes, config, max_input_bytes, regions, request, out).read();
 }
 
 }  // namespace flywheel::http

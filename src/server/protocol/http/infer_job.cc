@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/protocol/http/infer_job.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "server/protocol/http/classification.h"
 #include "server/protocol/http/json_writer.h"
+#include "server/protocol/http/request_parameters.h"
 #include "server/repository/request_check.h"
 
 namespace flywheel::http {
@@ -13,19 +16,25 @@ namespace {
 // Rendering this much as JSON takes a millisecond.
 constexpr size_t kSlowJsonBytes = 64 << 10;
 constexpr size_t kSlowCompressionBytes = 64 << 10;
+constexpr size_t kSlowSharedBytes = 1 << 20;
 
 }  // namespace
 
 bool InferJob::is_slow() const {
-  size_t json_bytes = 0, all_bytes = 0;
+  size_t json_bytes = 0, all_bytes = 0, shared_bytes = 0;
   for (size_t i = 0; i < response_.outputs.size(); ++i) {
     const size_t bytes = response_.outputs[i].bytes.size();
     const OutputWish* wish = i < wishes_.outputs.size() ? &wishes_.outputs[i] : nullptr;
     const bool binary = wish != nullptr ? wish->binary.value_or(wishes_.binary_by_default) : wishes_.binary_by_default;
+    if (wish != nullptr && wish->place) {
+      shared_bytes += bytes;
+      continue;
+    }
     all_bytes += bytes;
     if (!binary || (wish != nullptr && wish->classes > 0)) json_bytes += bytes;
   }
-  return json_bytes > kSlowJsonBytes || (coding_ != Coding::kIdentity && all_bytes > kSlowCompressionBytes);
+  return json_bytes > kSlowJsonBytes || shared_bytes > kSlowSharedBytes ||
+         (coding_ != Coding::kIdentity && all_bytes > kSlowCompressionBytes);
 }
 
 void InferJob::abandon() {
@@ -43,6 +52,7 @@ Response InferJob::render() {
   Response response = std::move(rendered).value();
   // An answer that cannot be compressed is still an answer.
   (void)compress(response, coding_);
+  if (trace_ != nullptr) trace_sending(std::move(trace_), response);
   return response;
 }
 
@@ -60,7 +70,9 @@ Result<Response> InferJob::render_outputs() {
   append_json_string(json, model_->name());
   json += ",\"model_version\":\"";
   append_json_int(json, model_->version());
-  json += "\",\"outputs\":[";
+  json += '"';
+  append_parameters(json, response_.parameters);
+  json += ",\"outputs\":[";
   bool any_binary = false;
   for (size_t i = 0; i < response_.outputs.size(); ++i) {
     schedule::OutputTensor& output = response_.outputs[i];
@@ -81,7 +93,16 @@ Result<Response> InferJob::render_outputs() {
     json += "\",\"shape\":";
     append_json_shape(json, output.shape);
     const bool binary = wish != nullptr ? wish->binary.value_or(wishes_.binary_by_default) : wishes_.binary_by_default;
-    if (binary) {
+    if (wish != nullptr && wish->place) {
+      if (output.bytes.size() > wish->place.byte_size()) {
+        return internal_error(fmt::format(
+            "shared memory size specified with the request for output '{}' ({} bytes) should be at least {} "
+            "bytes to hold the results",
+            output.name, wish->place.byte_size(), output.bytes.size()));
+      }
+      FW_RETURN_IF_ERROR(wish->place.write(output.bytes));
+      json += '}';
+    } else if (binary) {
       json += ",\"parameters\":{\"binary_data_size\":";
       append_json_uint(json, output.bytes.size());
       json += "}}";
@@ -99,12 +120,53 @@ Result<Response> InferJob::render_outputs() {
   return response;
 }
 
+void InferJob::set_response(const schedule::InferRequest& request, schedule::InferResponse response) {
+  if (trace_ != nullptr) trace_response(*trace_, request, response);
+  response_ = std::move(response);
+}
+
+void trace_request(settings::Trace& trace, const Exchange& exchange, const repository::ServedModel& model,
+                   const schedule::InferRequest& request) {
+  trace.set_request(model.name(), model.version(), request.id);
+  trace.stamp("HTTP_RECV_START", exchange.began_ns());
+  trace.stamp("HTTP_RECV_END", exchange.received_ns());
+  if (!trace.wants_tensors()) return;
+  for (const schedule::InputView& input : request.inputs) {
+    trace.add_tensor("TENSOR_QUEUE_INPUT", input.name, input.data_type, input.shape, input.bytes);
+  }
+}
+
+void trace_response(settings::Trace& trace, const schedule::InferRequest& request,
+                    const schedule::InferResponse& response) {
+  if (response.final) {
+    trace.stamp(request.timeline);
+    trace.stamp("INFER_RESPONSE_COMPLETE", schedule::monotonic_now_ns());
+  }
+  if (!trace.wants_tensors()) return;
+  for (const schedule::OutputTensor& output : response.outputs) {
+    trace.add_tensor("TENSOR_BACKEND_OUTPUT", output.name, output.data_type, output.shape, output.bytes);
+  }
+}
+
+void trace_sending(settings::TracePtr trace, Response& response) {
+  struct Sending {
+    explicit Sending(settings::TracePtr of) : trace(std::move(of)) {
+      trace->stamp("HTTP_SEND_START", schedule::monotonic_now_ns());
+    }
+    ~Sending() { trace->stamp("HTTP_SEND_END", schedule::monotonic_now_ns()); }
+    const settings::TracePtr trace;
+  };
+  response.held_until_sent = std::make_shared<Sending>(std::move(trace));
+}
+
 void start_inference(const ExchangePtr& exchange, repository::ServedModelPtr model, schedule::RequestPtr request,
-                     InferBody wishes, Coding coding) {
-  auto job = std::make_unique<InferJob>(model, request, std::move(wishes), coding);
+                     InferBody wishes, Coding coding, settings::TracePtr trace) {
+  if (trace != nullptr) trace_request(*trace, *exchange, *model, *request);
+  auto job = std::make_unique<InferJob>(model, request, std::move(wishes), coding, std::move(trace));
   // The exchange owns the job and outlives this call: the closure holds it.
-  request->on_response = [exchange, job = job.get()](schedule::InferRequest&, schedule::InferResponse response) {
-    job->set_response(std::move(response));
+  request->on_response = [exchange, job = job.get()](schedule::InferRequest& answered,
+                                                     schedule::InferResponse response) {
+    job->set_response(answered, std::move(response));
     exchange->complete();
   };
   exchange->set_job(std::move(job));

@@ -132,6 +132,28 @@ Status read_tensor(ondemand::value value, uint64_t element_count, std::byte* out
   return {};
 }
 
+Status read_strings(ondemand::array array, int depth, uint64_t& left, std::vector<std::byte>& out) {
+  if (depth >= kMaxJsonDepth) return depth_error();
+  for (auto element : array) {
+    ondemand::value value;
+    if (const auto error = element.get(value)) return parse_error(error);
+    ondemand::json_type type;
+    if (const auto error = value.type().get(type)) return parse_error(error);
+    if (type == ondemand::json_type::array) {
+      ondemand::array inner;
+      if (const auto error = value.get_array().get(inner)) return parse_error(error);
+      FW_RETURN_IF_ERROR(read_strings(inner, depth + 1, left, out));
+      continue;
+    }
+    if (left == 0) return type_error("data", "Shape does not match true shape of 'data' field");
+    --left;
+    std::string_view text;
+    FW_RETURN_IF_ERROR(read_json_string(value, "data", text));
+    append_string_element(text, out);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status JsonDocument::parse(std::string_view json) {
@@ -258,6 +280,22 @@ Status read_json_tensor(ondemand::value value, std::string_view name, DataType t
     case DataType::kInvalid: break;
   }
   return invalid_argument(fmt::format("invalid datatype for input {}", name));
+}
+
+void append_string_element(std::string_view text, std::vector<std::byte>& out) {
+  const uint32_t length = static_cast<uint32_t>(text.size());
+  const auto* length_bytes = reinterpret_cast<const std::byte*>(&length);
+  const auto* text_bytes = reinterpret_cast<const std::byte*>(text.data());
+  out.insert(out.end(), length_bytes, length_bytes + sizeof length);
+  out.insert(out.end(), text_bytes, text_bytes + text.size());
+}
+
+Status read_json_strings(ondemand::value value, uint64_t element_count, std::vector<std::byte>& out) {
+  ondemand::array array;
+  if (value.get_array().get(array)) return wrong_type(value, "data", kNotAnArray);
+  FW_RETURN_IF_ERROR(read_strings(array, 0, element_count, out));
+  if (element_count != 0) return type_error("data", "Shape does not match true shape of 'data' field");
+  return {};
 }
 
 }  // namespace flywheel::http

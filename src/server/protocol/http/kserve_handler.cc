@@ -3,14 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <optional>
 
 #include "server/protocol/http/content_coding.h"
-#include "server/protocol/http/control_body.h"
+#include "server/protocol/http/control_routes.h"
+#include "server/protocol/http/generate_body.h"
+#include "server/protocol/http/generate_job.h"
 #include "server/protocol/http/infer_job.h"
 #include "server/protocol/http/model_documents.h"
+#include "server/protocol/http/openapi.h"
 
 namespace flywheel::http {
 namespace {
@@ -18,56 +22,23 @@ namespace {
 constexpr std::string_view kHeaderLength = "Inference-Header-Content-Length";
 constexpr size_t kSlowJsonBytes = 256 << 10;
 constexpr int64_t kLatest = -1;
-
-// "/v2/models/a%2Fb" -> {"v2", "models", "a/b"}; nothing for paths that no route can have.
-std::optional<std::vector<std::string>> split_path(std::string_view path) {
-  std::vector<std::string> segments;
-  if (path.empty() || path.front() != '/') return std::nullopt;
-  path.remove_prefix(1);
-  while (true) {
-    const size_t slash = path.find('/');
-    const std::string_view raw = path.substr(0, slash);
-    if (raw.empty()) return std::nullopt;
-    std::string segment;
-    segment.reserve(raw.size());
-    for (size_t i = 0; i < raw.size(); ++i) {
-      if (raw[i] != '%') {
-        segment += raw[i];
-        continue;
-      }
-      unsigned code = 0;
-      const bool whole = i + 2 < raw.size();
-      if (!whole || std::from_chars(raw.data() + i + 1, raw.data() + i + 3, code, 16).ptr != raw.data() + i + 3) {
-        return std::nullopt;
-      }
-      segment += static_cast<char>(code);
-      i += 2;
-    }
-    segments.push_back(std::move(segment));
-    if (slash == std::string_view::npos) return segments;
-    path.remove_prefix(slash + 1);
-  }
-}
+constexpr std::string_view kReservedParameters[] = {"sequence_id", "priority",       "binary_data_output", "headers",
+                                                    "timeout",     "sequence_start", "sequence_end"};
 
 Response not_found_response() { return error_response(404, "Not Found"); }
 Response wrong_method() { return error_response(405, "Method Not Allowed"); }
 
-Response status_response(const Status& status) {
-  if (status.is_ok()) return Response();
-  return error_response(status);
-}
-
-// A version number as the path has it; nothing when it is not digits.
-std::optional<Result<int64_t>> parse_version(std::string_view text) {
-  if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-  int64_t version = 0;
+// Digits, or nothing for the newest.
+Result<int64_t> parse_version(std::string_view text) {
+  int64_t version = kLatest;
+  if (text.empty()) return version;
   if (std::from_chars(text.data(), text.data() + text.size(), version).ec != std::errc()) {
     return invalid_argument(fmt::format(
         "failed to get model version from specified version string '{}' (details: stol), version should be an "
         "integral value > 0",
         text));
   }
-  return Result<int64_t>(version);
+  return version;
 }
 
 // How many bytes of the body are JSON.
@@ -106,7 +77,25 @@ bool is_compressed(const RequestHead& head) {
   return coding && !coding->empty() && !equals_ignoring_case(*coding, "identity");
 }
 
+// Whether inputs may have to be copied from shared memory. Looks only at what can be read in no time.
+bool uses_shared_memory(const Exchange& exchange) {
+  const size_t json_bytes = announced_json_length(exchange.head()).value_or(exchange.body().size());
+  return exchange.body().text().substr(0, std::min(json_bytes, kSlowJsonBytes)).find("shared_memory_region") !=
+         std::string_view::npos;
+}
+
 }  // namespace
+
+KServeHandler::KServeHandler(repository::ModelRepository& repository, KServeOptions options)
+    : repository_(repository), options_([&] {
+        if (options.shared_memory == nullptr) {
+          shared_memory::RegistryOptions none;
+          none.enabled = false;
+          options.shared_memory = std::make_shared<shared_memory::RegionRegistry>(none);
+        }
+        if (options.tracer == nullptr) options.tracer = std::make_shared<settings::Tracer>();
+        return std::move(options);
+      }()) {}
 
 BodyPlan KServeHandler::plan_body(const RequestHead& head) {
   const std::optional<size_t> json_bytes = announced_json_length(head);
@@ -132,6 +121,7 @@ bool KServeHandler::is_slow(const Exchange& exchange) {
   const size_t body_bytes = exchange.body().size();
   if (body_bytes == 0) return false;
   if (is_compressed(exchange.head())) return true;
+  if (options_.shared_memory->has_large_regions() && uses_shared_memory(exchange)) return true;
   if (body_bytes <= kSlowJsonBytes) return false;
   return announced_json_length(exchange.head()).value_or(body_bytes) > kSlowJsonBytes;
 }
@@ -144,85 +134,68 @@ void KServeHandler::handle(const ExchangePtr& exchange) {
 
 Response KServeHandler::route(const ExchangePtr& exchange, bool& answered_later) {
   const RequestHead& head = exchange->head();
-  const std::optional<std::vector<std::string>> path = split_path(head.path);
-  if (!path || path->front() != "v2") return not_found_response();
-  const std::vector<std::string>& segments = *path;
-  const bool get = head.method == Method::kGet;
-  if (segments.size() == 1) {
-    if (!get) return wrong_method();
-    return json_response(server_metadata_json(options_.server_name, options_.server_version));
+  const std::optional<RouteMatch> match = match_route(head.path);
+  if (!match) return not_found_response();
+  const RouteInfo& info = *match->info;
+  const std::string* missing =
+      options_.restricted.missing_header(info.category, [&](std::string_view name) { return head.find(name); });
+  if (missing != nullptr) {
+    return error_response(403, fmt::format("This API is restricted, expecting header '{}'", *missing));
   }
-  const std::string& area = segments[1];
-  if (area == "health" && segments.size() == 3 && (segments[2] == "live" || segments[2] == "ready")) {
-    if (!get) return wrong_method();
-    Response response;
-    if (segments[2] == "ready" && !repository_.is_ready()) response.status = 400;
-    return response;
+  const bool allowed = head.method == Method::kGet ? info.get : head.method == Method::kPost && info.post;
+  if (!allowed) return wrong_method();
+  switch (info.route) {
+    case Route::kServerMetadata:
+      return json_response(server_metadata_json(options_.server_name, options_.server_version));
+    case Route::kLive: return {};
+    case Route::kReady: {
+      Response response;
+      if (!repository_.is_ready()) response.status = 400;
+      return response;
+    }
+    case Route::kAllStatistics: return statistics({}, kLatest);
+    case Route::kTrace:
+    case Route::kModelTrace: return trace_route(*exchange, *match, repository_, *options_.tracer);
+    case Route::kLogging: return logging_route(*exchange);
+    case Route::kIndex:
+    case Route::kLoad:
+    case Route::kUnload:
+    case Route::kNamedRepository: return repository_route(exchange, *match, repository_, answered_later);
+    case Route::kSystemMemoryStatus:
+    case Route::kSystemMemoryRegister:
+    case Route::kSystemMemoryUnregister:
+    case Route::kCudaMemoryStatus:
+    case Route::kCudaMemoryRegister:
+    case Route::kCudaMemoryUnregister: return memory_route(*exchange, *match, *options_.shared_memory);
+    case Route::kOpenApi: return json_response(openapi_json(options_.server_version));
+    default: return model_route(exchange, *match, answered_later);
   }
-  if (area == "models" && segments.size() >= 3) return route_model(exchange, segments, answered_later);
-  if (area == "repository") return route_repository(exchange, segments, answered_later);
-  if ((area == "systemsharedmemory" || area == "cudasharedmemory") && segments.size() >= 3) {
-    return error_response(
-        501,
-        "Client shared memory is not supported by this server: send tensors in the request's body, as "
-        "'data' or with 'binary_data_size'");
-  }
-  if (area == "trace" && segments.size() == 3 && segments[2] == "setting") {
-    return error_response(501, "the server does not support tracing: read timings from /v2/models/stats and /metrics");
-  }
-  if (area == "logging" && segments.size() == 2) {
-    return error_response(501, "the server does not support dynamic logging: set the log level when starting it");
-  }
-  return not_found_response();
 }
 
-Response KServeHandler::route_model(const ExchangePtr& exchange, const std::vector<std::string>& segments,
-                                    bool& answered_later) {
-  const bool get = exchange->head().method == Method::kGet;
-  const std::string& name = segments[2];
-  if (segments.size() == 3 && name == "stats") return get ? statistics({}, kLatest) : wrong_method();
-  int64_t version = kLatest;
-  size_t at = 3;
-  if (at < segments.size() && segments[at] == "versions") {
-    if (at + 1 >= segments.size()) return not_found_response();
-    const std::optional<Result<int64_t>> parsed = parse_version(segments[at + 1]);
-    if (!parsed) return not_found_response();
-    if (!parsed->is_ok()) return error_response(parsed->status());
-    version = parsed->value();
-    at += 2;
+Response KServeHandler::model_route(const ExchangePtr& exchange, const RouteMatch& match, bool& answered_later) {
+  const Result<int64_t> version = parse_version(match.version);
+  if (!version.is_ok()) return error_response(version.status());
+  const std::string& name = match.name;
+  Status status;
+  switch (match.info->route) {
+    case Route::kModelMetadata: return metadata(name, *version);
+    case Route::kModelReady:
+      if (!repository_.find(name, *version).is_ok()) return error_response(400, "Model version not ready");
+      return {};
+    case Route::kModelConfig: {
+      const Result<repository::ServedModelPtr> model = repository_.find(name, *version);
+      return model.is_ok() ? json_response((*model)->config_json()) : error_response(model.status());
+    }
+    case Route::kModelStatistics: return statistics(name, *version);
+    case Route::kGenerate: status = generate(exchange, name, *version, false); break;
+    case Route::kGenerateStream: status = generate(exchange, name, *version, true); break;
+    default: status = infer(exchange, name, *version); break;
   }
-  if (at == segments.size()) return get ? metadata(name, version) : wrong_method();
-  const std::string& action = segments[at];
-  if (action == "trace" && at + 2 == segments.size() && segments[at + 1] == "setting" && version == kLatest) {
-    return error_response(501, "the server does not support tracing: read timings from /v2/models/stats and /metrics");
-  }
-  if (at + 1 != segments.size()) return not_found_response();
-  if (action == "infer") {
-    if (exchange->head().method != Method::kPost) return wrong_method();
-    const Status status = infer(exchange, name, version);
-    answered_later = status.is_ok();
-    if (answered_later) return {};
-    Response response = error_response(status);
-    if (status.message() == "Unsupported compression type") response.add_field("Accept-Encoding", "gzip, deflate");
-    return response;
-  }
-  if (action == "ready") {
-    if (!get) return wrong_method();
-    if (!repository_.find(name, version).is_ok()) return error_response(400, "Model version not ready");
-    return {};
-  }
-  if (action == "config") {
-    if (!get) return wrong_method();
-    const Result<repository::ServedModelPtr> model = repository_.find(name, version);
-    return model.is_ok() ? json_response((*model)->config_json()) : error_response(model.status());
-  }
-  if (action == "stats") return get ? statistics(name, version) : wrong_method();
-  if (action == "generate" || action == "generate_stream") {
-    if (exchange->head().method != Method::kPost) return wrong_method();
-    return error_response(
-        501, fmt::format("'{}' is not supported by this server: send tensors to /v2/models/{}/infer", action, name));
-  }
-  return not_found_response();
+  answered_later = status.is_ok();
+  if (answered_later) return {};
+  Response response = error_response(status);
+  if (status.message() == "Unsupported compression type") response.add_field("Accept-Encoding", "gzip, deflate");
+  return response;
 }
 
 Response KServeHandler::metadata(std::string_view name, int64_t version) {
@@ -248,39 +221,6 @@ Response KServeHandler::statistics(std::string_view name, int64_t version) {
   return json_response(statistics_json(models));
 }
 
-Response KServeHandler::route_repository(const ExchangePtr& exchange, const std::vector<std::string>& segments,
-                                         bool& answered_later) {
-  // /v2/repository[/<repository>]/index and .../models/<model>/(load|unload)
-  const bool bare_index = segments.size() == 3 && segments[2] == "index";
-  const bool named_index = segments.size() == 4 && segments[3] == "index";
-  const bool bare_control = segments.size() == 5 && segments[2] == "models";
-  const bool named_control = segments.size() == 6 && segments[3] == "models";
-  const std::string& action = segments.back();
-  if (!bare_index && !named_index && !((bare_control || named_control) && (action == "load" || action == "unload"))) {
-    return not_found_response();
-  }
-  if (exchange->head().method != Method::kPost) return wrong_method();
-  if (named_index || named_control) return error_response(501, "'repository_name' specification is not supported");
-  if (bare_index) {
-    const Result<bool> ready_only = read_index_body(exchange->body());
-    if (!ready_only.is_ok()) return error_response(ready_only.status());
-    return json_response(index_json(repository_.index(*ready_only)));
-  }
-  const std::string& name = segments[3];
-  auto done = [exchange](Status status) { exchange->respond(status_response(status)); };
-  if (action == "load") {
-    Result<std::optional<std::string>> config = read_load_body(exchange->body());
-    if (!config.is_ok()) return error_response(config.status());
-    answered_later = true;
-    repository_.load(name, std::move(config).value(), std::move(done));
-    return {};
-  }
-  if (const Status status = check_unload_body(exchange->body()); !status.is_ok()) return error_response(status);
-  answered_later = true;
-  repository_.unload(name, std::move(done));
-  return {};
-}
-
 Status KServeHandler::infer(const ExchangePtr& exchange, std::string_view name, int64_t version) {
   const RequestHead& head = exchange->head();
   FW_ASSIGN_OR_RETURN(repository::ServedModelPtr model, repository_.find(name, version));
@@ -300,7 +240,9 @@ Status KServeHandler::infer(const ExchangePtr& exchange, std::string_view name, 
       body = &decompressed;
     }
     FW_ASSIGN_OR_RETURN(const size_t json_bytes, json_length(head, body->size()));
-    FW_RETURN_IF_ERROR(read_infer_body(*body, json_bytes, model->config(), options_.max_input_bytes, *request, wishes));
+    FW_RETURN_IF_ERROR(read_infer_body(*body, json_bytes, model->config(), options_.max_input_bytes,
+                                       *options_.shared_memory, *request, wishes));
+    FW_RETURN_IF_ERROR(forward_headers(head, *request));
     return model->prepare(*request);
   };
   if (const Status status = read(); !status.is_ok()) {
@@ -308,8 +250,47 @@ Status KServeHandler::infer(const ExchangePtr& exchange, std::string_view name, 
                                        schedule::monotonic_now_ns());
     return status;
   }
+  settings::TracePtr trace = options_.tracer->sample(model->name());
   const Coding answer_coding = choose_response_coding(head.find("accept-encoding").value_or(""));
-  start_inference(exchange, std::move(model), std::move(request), std::move(wishes), answer_coding);
+  start_inference(exchange, std::move(model), std::move(request), std::move(wishes), answer_coding, std::move(trace));
+  return {};
+}
+
+Status KServeHandler::generate(const ExchangePtr& exchange, std::string_view name, int64_t version, bool streaming) {
+  const RequestHead& head = exchange->head();
+  FW_ASSIGN_OR_RETURN(repository::ServedModelPtr model, repository_.find(name, version));
+  if (is_compressed(head)) {
+    return invalid_argument("Unsupported content-encoding, only 'identity' is supported.");
+  }
+  auto request = std::make_shared<schedule::InferRequest>();
+  request->timeline.received_ns = exchange->received_ns();
+  auto read = [&]() -> Status {
+    FW_RETURN_IF_ERROR(read_generate_body(exchange->body(), model->config(), options_.max_input_bytes, *request));
+    FW_RETURN_IF_ERROR(forward_headers(head, *request));
+    return model->prepare(*request);
+  };
+  if (const Status status = read(); !status.is_ok()) {
+    model->statistics().record_failure(schedule::FailureReason::kOther, exchange->received_ns(),
+                                       schedule::monotonic_now_ns());
+    return status;
+  }
+  settings::TracePtr trace = options_.tracer->sample(model->name());
+  start_generate(exchange, std::move(model), std::move(request), streaming, std::move(trace));
+  return {};
+}
+
+Status KServeHandler::forward_headers(const RequestHead& head, schedule::InferRequest& request) const {
+  if (options_.forwarded_headers.is_empty()) return {};
+  for (const Field& field : head.fields) {
+    if (!options_.forwarded_headers.matches(field.name)) continue;
+    for (std::string_view reserved : kReservedParameters) {
+      if (field.name == reserved || field.name.starts_with("triton_")) {
+        return invalid_argument(
+            fmt::format("Header '{}' is reserved for Triton usage and cannot be forwarded.", field.name));
+      }
+    }
+    request.parameters.insert_or_assign(std::string(field.name), std::string(field.value));
+  }
   return {};
 }
 

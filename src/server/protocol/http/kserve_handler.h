@@ -6,12 +6,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "server/protocol/http/exchange.h"
+#include "server/protocol/http/routes.h"
 #include "server/repository/model_repository.h"
+#include "server/settings/access.h"
+#include "server/settings/tracer.h"
+#include "server/shared_memory/region_registry.h"
 
 namespace flywheel::http {
 
@@ -22,12 +26,16 @@ struct KServeOptions {
   uint64_t max_input_bytes = 64 << 20;
   // Bodies with binary tensors behind their JSON, which need no more memory than they are long.
   uint64_t max_binary_body_bytes = uint64_t{1} << 30;
+  // Shared with gRPC. Null: clients may register no memory, and nothing is traced.
+  std::shared_ptr<shared_memory::RegionRegistry> shared_memory;
+  std::shared_ptr<settings::Tracer> tracer;
+  settings::RestrictedApis restricted;
+  settings::HeaderPattern forwarded_headers;  // become parameters of inference requests
 };
 
 class KServeHandler : public Handler {
  public:
-  KServeHandler(repository::ModelRepository& repository, KServeOptions options)
-      : repository_(repository), options_(std::move(options)) {}
+  KServeHandler(repository::ModelRepository& repository, KServeOptions options);
 
   BodyPlan plan_body(const RequestHead& head) override;
   Response body_too_large(const RequestHead& head, uint64_t body_bytes) override;
@@ -36,13 +44,13 @@ class KServeHandler : public Handler {
 
  private:
   Response route(const ExchangePtr& exchange, bool& answered_later);
-  Response route_model(const ExchangePtr& exchange, const std::vector<std::string>& segments, bool& answered_later);
-  Response route_repository(const ExchangePtr& exchange, const std::vector<std::string>& segments,
-                            bool& answered_later);
+  Response model_route(const ExchangePtr& exchange, const RouteMatch& match, bool& answered_later);
   Response metadata(std::string_view name, int64_t version);
   Response statistics(std::string_view name, int64_t version);
-  // Nothing when the answer comes later.
+  // OK when the answer comes later.
   Status infer(const ExchangePtr& exchange, std::string_view name, int64_t version);
+  Status generate(const ExchangePtr& exchange, std::string_view name, int64_t version, bool streaming);
+  Status forward_headers(const RequestHead& head, schedule::InferRequest& request) const;
 
   repository::ModelRepository& repository_;
   const KServeOptions options_;

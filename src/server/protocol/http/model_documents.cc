@@ -9,10 +9,19 @@ namespace {
 using repository::ServedModel;
 using schedule::DurationCount;
 
-constexpr std::string_view kExtensions[] = {
-    "classification",  "model_repository",    "model_repository(unload_dependents)",
-    "schedule_policy", "model_configuration", "binary_tensor_data",
-    "parameters",      "statistics"};
+constexpr std::string_view kExtensions[] = {"classification",
+                                            "sequence",
+                                            "model_repository",
+                                            "model_repository(unload_dependents)",
+                                            "schedule_policy",
+                                            "model_configuration",
+                                            "system_shared_memory",
+                                            "cuda_shared_memory",
+                                            "binary_tensor_data",
+                                            "parameters",
+                                            "statistics",
+                                            "trace",
+                                            "logging"};
 
 // Objects and arrays take their commas from what stands before.
 void separate(std::string& json) {

@@ -74,7 +74,13 @@ std::string_view reason_phrase(int status) {
   }
 }
 
-void append_head(std::string& out, const Response& response, bool close, int request_minor_version) {
+void append_chunk(std::string& out, std::string_view piece) {
+  char number[24];
+  out.append(number, std::to_chars(number, number + sizeof number, piece.size(), 16).ptr);
+  out.append("\r\n").append(piece).append("\r\n");
+}
+
+void append_head(std::string& out, const Response& response, bool close, int request_minor_version, Framing framing) {
   char number[24];
   auto append_number = [&](uint64_t value) {
     out.append(number, std::to_chars(number, number + sizeof number, value).ptr);
@@ -93,6 +99,9 @@ void append_head(std::string& out, const Response& response, bool close, int req
   } else if (request_minor_version == 0) {
     out += "Connection: keep-alive\r\n";
   }
+  if (framing == Framing::kChunked) out += "Transfer-Encoding: chunked\r\n\r\n";
+  if (framing == Framing::kUntilClose) out += "\r\n";
+  if (framing != Framing::kLength) return;
   out += "Content-Length: ";
   append_number(response.content_bytes());
   out += "\r\n\r\n";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@ struct Response {
   std::string body;
   std::vector<Blob> blobs;  // sent after `body`
   bool close = false;       // close the connection after this answer
+  std::shared_ptr<const void> held_until_sent;
 
   size_t content_bytes() const;
   void add_field(std::string_view name, std::string_view value);
@@ -34,6 +36,7 @@ struct Response {
 
 inline constexpr std::string_view kJson = "application/json";
 inline constexpr std::string_view kBinary = "application/octet-stream";
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 inline constexpr std::string_view kPrometheusText = "text/plain; charset=utf-8";
 
 Response json_response(std::string body);
@@ -44,7 +47,12 @@ Response error_response(const Status& status);
 int http_status(Code code);
 std::string_view reason_phrase(int status);
 
+// How a client knows where the body ends.
+enum class Framing : uint8_t { kLength, kChunked, kUntilClose };
 // The status line and the header fields, up to and including the empty line.
-void append_head(std::string& out, const Response& response, bool close, int request_minor_version);
+void append_head(std::string& out, const Response& response, bool close, int request_minor_version,
+                 Framing framing = Framing::kLength);
+// One piece of a chunked body; an empty one ends it.
+void append_chunk(std::string& out, std::string_view piece);
 
 }  // namespace flywheel::http

@@ -6,11 +6,14 @@
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -21,6 +24,7 @@ namespace flywheel::net {
 namespace {
 
 constexpr int kBacklog = 4096;
+constexpr std::string_view kUnixPrefix = "unix:";
 constexpr rlim_t kReservedDescriptors = 256;
 
 void set_option(int socket, int level, int name, int value) { ::setsockopt(socket, level, name, &value, sizeof value); }
@@ -43,6 +47,7 @@ int raise_descriptor_limit(int wanted) {
 Listener::~Listener() {
   stop_and_join();
   if (socket_ >= 0) ::close(socket_);
+  if (!path_.empty()) ::unlink(path_.c_str());
 }
 
 Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options,
@@ -68,7 +73,40 @@ Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options
   return listener;
 }
 
+// A socket in the file system. Who may connect is who may write to its folder's file.
+Status Listener::listen_at_path(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return invalid_argument(options_.name + ": the path of a Unix socket has 1 to " +
+                            std::to_string(sizeof address.sun_path - 1) + " bytes, and '" + path + "' has " +
+                            std::to_string(path.size()));
+  }
+  path.copy(address.sun_path, path.size());
+  const auto* any_address = reinterpret_cast<const sockaddr*>(&address);
+  socket_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket_ < 0) return unavailable(options_.name + ": no socket: " + std::generic_category().message(errno));
+  int error = ::bind(socket_, any_address, sizeof address) == 0 ? 0 : errno;
+  if (error == EADDRINUSE) {
+    // What a server that was killed left behind may be replaced; a server that answers may not.
+    struct stat file {};
+    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool dead = ::lstat(path.c_str(), &file) == 0 && S_ISSOCK(file.st_mode) &&
+                      ::connect(probe, any_address, sizeof address) != 0 && errno == ECONNREFUSED;
+    if (probe >= 0) ::close(probe);
+    if (dead && ::unlink(path.c_str()) == 0) error = ::bind(socket_, any_address, sizeof address) == 0 ? 0 : errno;
+  }
+  if (error == 0 && ::listen(socket_, kBacklog) != 0) error = errno;
+  if (error != 0) {
+    return unavailable(options_.name + ": cannot listen at unix:" + path + ": " +
+                       std::generic_category().message(error));
+  }
+  path_ = path;
+  return {};
+}
+
 Status Listener::listen() {
+  if (options_.address.starts_with(kUnixPrefix)) return listen_at_path(options_.address.substr(kUnixPrefix.size()));
   const std::string where = options_.address + ":" + std::to_string(options_.port);
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

@@ -15,11 +15,11 @@
 namespace flywheel::net {
 
 struct ListenerOptions {
-  std::string name;         // in the log: "HTTP service"
-  std::string thread_name;  // "fw-http"
-  std::string address = "0.0.0.0";
-  uint16_t port = 0;        // 0: any free one
-  bool reuse_port = false;  // other processes may listen on the same port
+  std::string name;                 // in the log: "HTTP service"
+  std::string thread_name;          // "fw-http"
+  std::string address = "0.0.0.0";  // or "unix:<path>"
+  uint16_t port = 0;                // 0: any free one
+  bool reuse_port = false;          // other processes may listen on the same port
   int threads = 1;
   int max_connections = 16384;
   int64_t shortest_timeout_ms = 1000;  // of those that connections check: how often they are asked follows from it
@@ -46,10 +46,12 @@ class Listener {
  private:
   explicit Listener(const ListenerOptions& options) : options_(options) {}
   Status listen();
+  Status listen_at_path(const std::string& path);
 
   const ListenerOptions options_;
   int socket_ = -1;
   uint16_t port_ = 0;
+  std::string path_;  // of a Unix socket, to remove
   std::vector<std::unique_ptr<Reactor>> reactors_;
 };
 
