@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "base/aligned_buffer.h"
 #include "base/cpu_info.h"
@@ -23,6 +24,28 @@ TEST(Status, ContextKeepsTheCode) {
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_EQ(status.to_string(), "not found: loading: x");
   EXPECT_TRUE(Status::ok().with_context("loading").is_ok());
+}
+
+TEST(MappedFile, TemporaryNamesDifferAndAreKnown) {
+  const std::string name = temporary_name("/a/b.engine");
+  EXPECT_NE(name, temporary_name("/a/b.engine"));
+  EXPECT_TRUE(name.starts_with("/a/b.engine."));
+  EXPECT_TRUE(is_temporary_name(name));
+  for (const char* other : {"weights.part0", "b.engine", "b.tmp.", "b.tmp.0123456789abcdeX", ".tmp.0123456789abcdef"})
+    EXPECT_FALSE(is_temporary_name(other)) << other;
+}
+
+TEST(MappedFile, WritingLeavesNothingBeside) {
+  const std::filesystem::path folder = temp_path("atomic");
+  std::filesystem::create_directory(folder);
+  const std::string text = "text";
+  EXPECT_TRUE(write_file_atomically((folder / "a").string(), std::as_bytes(std::span(text))).is_ok());
+  std::filesystem::create_directory(folder / "taken");
+  EXPECT_FALSE(write_file_atomically((folder / "taken").string(), std::as_bytes(std::span(text))).is_ok());
+  size_t entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) entries += entry.exists() ? 1 : 0;
+  EXPECT_EQ(entries, 2U);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(AlignedBuffer, IsAlignedAndZeroed) {

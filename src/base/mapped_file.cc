@@ -11,10 +11,14 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <utility>
 
 namespace flywheel {
 namespace {
+
+constexpr std::string_view kTemporaryMark = ".tmp.";
+constexpr size_t kTemporaryDigits = 16;
 
 Status system_error(const std::string& path, const char* action) {
   const int error = errno;
@@ -97,10 +101,22 @@ Result<MappedFile> MappedFile::open(const std::string& path, FileAccess access) 
   return mapped;
 }
 
+std::string temporary_name(const std::string& path) {
+  std::random_device random;
+  return fmt::format("{}{}{:08x}{:08x}", path, kTemporaryMark, random(), random());
+}
+
+bool is_temporary_name(std::string_view name) {
+  if (name.size() <= kTemporaryMark.size() + kTemporaryDigits) return false;
+  const std::string_view digits = name.substr(name.size() - kTemporaryDigits);
+  return name.substr(0, name.size() - kTemporaryDigits).ends_with(kTemporaryMark) &&
+         digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 Status write_file_atomically(const std::string& path, std::span<const std::byte> bytes) {
-  const std::string temporary = fmt::format("{}.tmp.{}", path, getpid());
+  const std::string temporary = temporary_name(path);
   {
-    Descriptor file{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
+    Descriptor file{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
     if (file.fd < 0) return system_error(temporary, "create");
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t written = ::write(file.fd, bytes.data() + done, bytes.size() - done);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "flywheel/status.h"
 
@@ -30,6 +31,11 @@ class MappedFile {
   void* data_ = nullptr;
   size_t size_bytes_ = 0;
 };
+
+// A name beside `path` that no other process takes, not even one of another container with the same process id, and
+// whether a name is such.
+std::string temporary_name(const std::string& path);
+bool is_temporary_name(std::string_view name);
 
 // Writes beside `path` and renames over it, so that a reader sees the old file or the whole new one, also after a
 // crash.

@@ -22,7 +22,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kEngineSuffix = ".engine";
-constexpr std::string_view kPartSuffix = ".part";
+// An unfinished engine is on disk only while it is written. One this old is left over from a process that died.
+constexpr std::chrono::hours kLeftOver{1};
+
+bool is_unfinished_engine(const std::string& name) {
+  return is_temporary_name(name) && name.find(fmt::format("{}.", kEngineSuffix)) != std::string::npos;
+}
 
 // Of all files beside the ONNX file, since weights may lie in any of them; engines and unfinished ones apart.
 Result<std::string> hash_sources(const fs::path& folder) {
@@ -32,9 +37,7 @@ Result<std::string> hash_sources(const fs::path& folder) {
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
-    if (!entry->is_regular_file(ignored) || name.ends_with(kEngineSuffix) ||
-        name.find(kPartSuffix) != std::string::npos)
-      continue;
+    if (!entry->is_regular_file(ignored) || name.ends_with(kEngineSuffix) || is_unfinished_engine(name)) continue;
     files.push_back(entry->path());
   }
   if (error) return not_found(fmt::format("cannot read the folder '{}': {}", folder.string(), error.message()));
@@ -51,6 +54,18 @@ Result<std::string> hash_sources(const fs::path& folder) {
     XXH3_64bits_update(state.get(), file.bytes().data(), file.bytes().size());
   }
   return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
+}
+
+void remove_left_over(const fs::path& folder, std::string_view prefix) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix) || !is_unfinished_engine(name)) continue;
+    std::error_code ignored;
+    const fs::file_time_type written = entry->last_write_time(ignored);
+    if (!ignored && written < fs::file_time_type::clock::now() - kLeftOver) fs::remove(entry->path(), ignored);
+  }
 }
 
 // Engines that this cache once built for the same machine from other content.
@@ -100,7 +115,8 @@ Result<std::shared_ptr<Engine>> EngineCache::load_or_build(const std::string& on
         cached.status().to_string());
   }
   fs::create_directories(folder, error);
-  const std::string part = fmt::format("{}{}.{}", path.string(), kPartSuffix, ::getpid());
+  remove_left_over(folder, prefix);
+  const std::string part = temporary_name(path.string());
   log(LogLevel::kInfo, "building an engine for {} from '{}'; it is kept as '{}'", label, onnx_path, path.string());
   const auto begin = std::chrono::steady_clock::now();
   const Status built = options_.build(onnx_path, part, shapes, keep_going);
