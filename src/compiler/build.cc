@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/json.h"
 #include "compiler/ir/text.h"
 #include "compiler/latency_curve.h"
 #include "compiler/lower/assemble.h"
@@ -20,39 +21,24 @@
 namespace flywheel {
 namespace {
 
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 // What `inspect` shows. Nothing that differs between two builds of the same model with the same timings.
 std::string build_record(const Machine& machine, int threads, const BuildOptions& options,
                          const onnx_import::ImportedModel& model, const std::vector<passes::PassTime>& pass_times,
                          const std::vector<passes::Remark>& remarks) {
   std::vector<std::string> pass_names, remark_texts;
   for (const passes::PassTime& pass : pass_times) {
-    if (pass.changed) pass_names.push_back(json_string(pass.name));
+    if (pass.changed) pass_names.push_back(json_quote(pass.name));
   }
   for (const passes::Remark& remark : remarks) {
-    remark_texts.push_back(fmt::format("{{\"pass\": {}, \"node\": {}, \"reason\": {}}}", json_string(remark.pass),
-                                       json_string(remark.node), json_string(remark.reason)));
+    remark_texts.push_back(fmt::format("{{\"pass\": {}, \"node\": {}, \"reason\": {}}}", json_quote(remark.pass),
+                                       json_quote(remark.node), json_quote(remark.reason)));
   }
   return fmt::format(
       "{{\"machine\": {}, \"isa\": {}, \"threads\": {}, \"tuned\": {}, \"producer\": {}, \"opset\": {}, "
       "\"onnx_nodes\": {}, "
       "\"passes\": [{}], \"remarks\": [{}]}}",
-      json_string(machine.cpu_name), json_string(isa_name(machine.isa)), threads,
-      options.tune && !options.reference_kernels, json_string(model.producer), model.opset, model.node_count,
+      json_quote(machine.cpu_name), json_quote(isa_name(machine.isa)), threads,
+      options.tune && !options.reference_kernels, json_quote(model.producer), model.opset, model.node_count,
       fmt::join(pass_names, ", "), fmt::join(remark_texts, ", "));
 }
 
@@ -61,11 +47,25 @@ class Builder {
   Builder(const BuildOptions& options) : options_(options) {}
 
   Result<BuildReport> run(const std::string& onnx_path, const std::string& engine_path) {
-    const auto start = std::chrono::steady_clock::now();
     FW_RETURN_IF_ERROR(prepare_machine());
-    if (!options_.timing_cache.empty()) {
-      FW_ASSIGN_OR_RETURN(cache_, tune::TimingCache::load(options_.timing_cache));
-    }
+    if (options_.timing_cache.empty()) return build(onnx_path, engine_path);
+    FW_ASSIGN_OR_RETURN(cache_, tune::TimingCache::load(options_.timing_cache));
+    // Also what a cancelled or failed build has measured is kept: the next one goes on from there.
+    Result<BuildReport> report = build(onnx_path, engine_path);
+    const Status saved = cache_.save(options_.timing_cache);
+    if (report.is_ok() && !saved.is_ok()) return saved;
+    return report;
+  }
+
+  Result<std::string> print(const std::string& onnx_path, bool after_passes) {
+    FW_ASSIGN_OR_RETURN(model_, onnx_import::import_file(onnx_path));
+    if (after_passes) FW_RETURN_IF_ERROR(run_passes());
+    return ir::print(*model_.graph);
+  }
+
+ private:
+  Result<BuildReport> build(const std::string& onnx_path, const std::string& engine_path) {
+    const auto start = std::chrono::steady_clock::now();
     FW_RETURN_IF_ERROR(report_progress("import", 0, 1));
     FW_ASSIGN_OR_RETURN(model_, onnx_import::import_file(onnx_path));
     report_.onnx_nodes = model_.node_count;
@@ -82,24 +82,16 @@ class Builder {
     assembled.plan.build_record = build_record(machine_, threads_, options_, model_, pass_times_, remarks_);
     if (measuring()) {
       FW_RETURN_IF_ERROR(report_progress("latency curve", 0, 1));
-      FW_RETURN_IF_ERROR(measure_latency_curve(assembled, threads_, model_.hash, cache_));
+      FW_RETURN_IF_ERROR(measure_latency_curve(assembled, machine_, threads_, model_.hash, cache_));
     }
     FW_RETURN_IF_ERROR(report_progress("write", 0, 1));
     FW_RETURN_IF_ERROR(engine::write_engine(engine_path, assembled.plan, assembled.weights));
-    if (!options_.timing_cache.empty()) FW_RETURN_IF_ERROR(cache_.save(options_.timing_cache));
     report_.steps = static_cast<int>(lowered.steps.size());
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     summarize(assembled, profile);
     return std::move(report_);
   }
 
-  Result<std::string> print(const std::string& onnx_path, bool after_passes) {
-    FW_ASSIGN_OR_RETURN(model_, onnx_import::import_file(onnx_path));
-    if (after_passes) FW_RETURN_IF_ERROR(run_passes());
-    return ir::print(*model_.graph);
-  }
-
- private:
   bool measuring() const { return options_.tune && !options_.reference_kernels && !cross_; }
 
   Status report_progress(std::string_view phase, int done, int total) const {

@@ -2,6 +2,7 @@
 #include "compiler/latency_curve.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
@@ -27,17 +28,19 @@ bool batches_along_dim_0(const engine::Plan& plan) {
 
 }  // namespace
 
-Status measure_latency_curve(lower::Assembled& assembled, int threads, uint64_t model_hash, tune::TimingCache& cache) {
+Status measure_latency_curve(lower::Assembled& assembled, const Machine& machine, int threads, uint64_t model_hash,
+                             tune::TimingCache& cache) {
   if (!batches_along_dim_0(assembled.plan)) return Status::ok();
   const engine::IoTensor& first = assembled.plan.inputs[0];
   std::vector<int64_t> batches;
   for (int64_t batch = std::max<int64_t>(1, first.min[0]); batch < first.max[0]; batch *= 2) batches.push_back(batch);
   batches.push_back(first.max[0]);
-  std::string key =
-      fmt::format("curve; {} threads; model {:016x}; weights {}", threads, model_hash, assembled.weights.size());
+  std::string key = fmt::format("{}; curve; {} threads; model {:016x}; weights {}", machine.fingerprint(), threads,
+                                model_hash, assembled.weights.size());
   for (const engine::IoTensor& input : assembled.plan.inputs) key += "; " + dims_to_string(input.opt);
-  for (const engine::Step& step : assembled.plan.steps)
-    key += step.tactic.substr(step.tactic.size() > 12 ? step.tactic.size() - 12 : 0);
+  std::string tactics;
+  for (const engine::Step& step : assembled.plan.steps) tactics += step.tactic + ";";
+  key += fmt::format("; tactics {:016x}", XXH3_64bits(tactics.data(), tactics.size()));
 
   FW_ASSIGN_OR_RETURN(std::shared_ptr<runtime::EngineImpl> engine,
                       runtime::EngineImpl::from_plan(assembled.plan, assembled.weights));

@@ -8,8 +8,10 @@
 namespace flywheel {
 
 // Fills plan.latency_curve for models whose inputs all begin with one and the same symbol: batch sizes 1, 2, 4 ... to
-// the profile's maximum, other extents at opt. Times come from the cache where it has them, and go there. Stops early
+// the profile's maximum, other extents at opt. Times come from the cache where it has them for this machine,
+// model and choice of kernels, and go there. Stops early
 // when a batch takes long.
-Status measure_latency_curve(lower::Assembled& assembled, int threads, uint64_t model_hash, tune::TimingCache& cache);
+Status measure_latency_curve(lower::Assembled& assembled, const Machine& machine, int threads, uint64_t model_hash,
+                             tune::TimingCache& cache);
 
 }  // namespace flywheel

@@ -2,6 +2,7 @@
 #include "compiler/tune/tuner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -71,7 +72,7 @@ struct Tuner::Candidate {
   std::unique_ptr<kernels::BoundKernel> kernel;
   double best_ms = std::numeric_limits<double>::infinity();
   double spent_ms = 0;
-  bool dropped = false, measured = false;
+  bool dropped = false;
 };
 
 Result<std::unique_ptr<Tuner>> Tuner::create(const Machine& machine, int threads, const TunerOptions& options,
@@ -115,7 +116,6 @@ Result<Choice> Tuner::choose(const kernels::Problem& problem, std::span<const vo
   for (Candidate& candidate : candidates) {
     if (std::optional<double> ms = cache_->find(key, candidate.tactic->name)) {
       candidate.best_ms = *ms;
-      candidate.measured = true;
     } else {
       choice.from_cache = false;
     }
@@ -125,7 +125,11 @@ Result<Choice> Tuner::choose(const kernels::Problem& problem, std::span<const vo
       choice.tactic = candidates.front().tactic;
       return choice;
     }
-    FW_RETURN_IF_ERROR(measure(problem, constants, candidates));
+    FW_RETURN_IF_ERROR(measure(problem, constants, candidates, choice.rejected));
+    if (candidates.empty()) {
+      return out_of_memory(
+          fmt::format("no kernel for {} could be measured: {}", problem.to_string(), fmt::join(choice.rejected, "; ")));
+    }
     for (Candidate& candidate : candidates) {
       cache_->record(key, candidate.tactic->name, candidate.best_ms);
       // Rounded, so that this build and one from the cache choose alike.
@@ -144,8 +148,19 @@ Result<Choice> Tuner::choose(const kernels::Problem& problem, std::span<const vo
   return choice;
 }
 
+Status Tuner::prepare(const kernels::Problem& problem, std::span<const void* const> constants, Candidate& candidate) {
+  candidate.consumed.assign(problem.inputs.size(), false);
+  if (candidate.tactic->pack != nullptr) {
+    FW_ASSIGN_OR_RETURN(candidate.packed, candidate.tactic->pack(problem, constants, candidate.consumed));
+  }
+  FW_ASSIGN_OR_RETURN(candidate.kernel, candidate.tactic->bind(problem, machine_, team_->size()));
+  FW_ASSIGN_OR_RETURN(candidate.workspace,
+                      AlignedBuffer::allocate(candidate.kernel->workspace_bytes(), "a tuning workspace"));
+  return Status::ok();
+}
+
 Status Tuner::measure(const kernels::Problem& problem, std::span<const void* const> constants,
-                      std::vector<Candidate>& candidates) {
+                      std::vector<Candidate>& candidates, std::vector<std::string>& rejected) {
   std::vector<OperandBuffer> inputs, outputs;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     if (constants[i] != nullptr) {
@@ -160,15 +175,11 @@ Status Tuner::measure(const kernels::Problem& problem, std::span<const void* con
     FW_ASSIGN_OR_RETURN(OperandBuffer buffer, make_buffer(desc, false));
     outputs.push_back(std::move(buffer));
   }
-  for (Candidate& candidate : candidates) {
-    candidate.consumed.assign(problem.inputs.size(), false);
-    if (candidate.tactic->pack != nullptr) {
-      FW_ASSIGN_OR_RETURN(candidate.packed, candidate.tactic->pack(problem, constants, candidate.consumed));
-    }
-    FW_ASSIGN_OR_RETURN(candidate.kernel, candidate.tactic->bind(problem, machine_, team_->size()));
-    FW_ASSIGN_OR_RETURN(candidate.workspace,
-                        AlignedBuffer::allocate(candidate.kernel->workspace_bytes(), "a tuning workspace"));
-  }
+  std::erase_if(candidates, [&](Candidate& candidate) {
+    const Status status = prepare(problem, constants, candidate);
+    if (!status.is_ok()) rejected.push_back(fmt::format("{}: {}", candidate.tactic->name, status.message()));
+    return !status.is_ok();
+  });
 
   std::vector<const void*> input_pointers(inputs.size());
   std::vector<void*> output_pointers;

@@ -44,8 +44,10 @@ class Tuner {
   Tuner(const Machine& machine, const TunerOptions& options, TimingCache* cache)
       : machine_(machine), options_(options), cache_(cache) {}
   bool budget_left() const;
+  Status prepare(const kernels::Problem& problem, std::span<const void* const> constants, Candidate& candidate);
+  // Removes those that cannot be prepared here.
   Status measure(const kernels::Problem& problem, std::span<const void* const> constants,
-                 std::vector<Candidate>& candidates);
+                 std::vector<Candidate>& candidates, std::vector<std::string>& rejected);
 
   Machine machine_;
   TunerOptions options_;
