@@ -196,7 +196,15 @@ Status emit_pad(Emitter& emitter, const ir::Node& node) {
     case DType::kBFloat16:
       if (value != 0) return unsupported("padding 16-bit floats with anything but 0 is not supported");
       break;
-    default: bits = static_cast<int64_t>(value);
+    default:
+      // The importer gives 64-bit integers as such: a double would lose those beyond 2^53.
+      if (const auto* integer = node.find<int64_t>("value")) {
+        bits = *integer;
+      } else if (value >= -0x1p63 && value < 0x1p63) {
+        bits = static_cast<int64_t>(value);
+      } else {
+        return unsupported(fmt::format("its value {} is not an integer of 64 bits", value));
+      }
   }
   StepDraft& step = emitter.begin(node, Family::kCopy);
   emitter.add_input(step, node.input(0));

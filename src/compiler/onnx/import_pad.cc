@@ -10,7 +10,7 @@ namespace flywheel::onnx_import {
 namespace {
 
 Status emit_pad(NodeContext& node, const SymShape& given, const std::optional<std::vector<int64_t>>& axes,
-                double value) {
+                ir::Attribute value) {
   const std::string mode = node.get_string("mode", "constant");
   static constexpr std::string_view kModes[] = {"constant", "edge", "reflect", "wrap"};
   if (std::find(std::begin(kModes), std::end(kModes), mode) == std::end(kModes)) {
@@ -32,7 +32,8 @@ Status emit_pad(NodeContext& node, const SymShape& given, const std::optional<st
     node.set_output(0, node.input(0));
     return Status::ok();
   }
-  return node.emit_outputs("Pad", {node.input(0)}, {{"pads", std::move(pads)}, {"mode", mode}, {"value", value}});
+  return node.emit_outputs("Pad", {node.input(0)},
+                           {{"pads", std::move(pads)}, {"mode", mode}, {"value", std::move(value)}});
 }
 
 }  // namespace
@@ -45,8 +46,12 @@ Status import_pad_attributes(NodeContext& node) {
 
 Status import_pad(NodeContext& node) {
   FW_ASSIGN_OR_RETURN(SymShape pads, node.dims_operand(1, "pads"));
-  double value = 0;
-  if (node.input(2) != nullptr) {
+  ir::Attribute value = 0.0;
+  if (node.input(2) != nullptr && node.input(2)->dtype == DType::kInt64) {  // a double would lose digits
+    FW_ASSIGN_OR_RETURN(std::vector<int64_t> values, node.ints_operand(2, "constant_value"));
+    if (values.size() > 1) return invalid_argument("its constant_value must be one value");
+    value = values.empty() ? int64_t{0} : values[0];
+  } else if (node.input(2) != nullptr) {
     FW_ASSIGN_OR_RETURN(std::vector<double> values, node.floats_operand(2, "constant_value"));
     if (values.size() > 1) return invalid_argument("its constant_value must be one value");
     if (!values.empty()) value = values[0];
@@ -55,7 +60,7 @@ Status import_pad(NodeContext& node) {
   if (node.input(3) != nullptr) {
     FW_ASSIGN_OR_RETURN(axes, node.ints_operand(3, "axes"));
   }
-  return emit_pad(node, pads, axes, value);
+  return emit_pad(node, pads, axes, std::move(value));
 }
 
 }  // namespace flywheel::onnx_import
