@@ -60,7 +60,7 @@ class DimExpr {
   std::string to_string() const;
   static Result<DimExpr> parse(std::string_view text);
 
-  // Visits as postfix operations, for serialisation (engine/plan.h ExprOp): kConst pushes value, kSymbol pushes name,
+  // Visits as postfix operations, for serialisation (engine/plan.h ExprCode): kConst pushes value, kSymbol pushes name,
   // the others pop two operands and push one.
   enum class Op : uint8_t { kConst = 0, kSymbol = 1, kAdd = 2, kMul = 3, kFloorDiv = 4, kMod = 5, kMin = 6, kMax = 7 };
   void visit_postfix(const std::function<void(Op op, int64_t value, std::string_view symbol)>& visitor) const;

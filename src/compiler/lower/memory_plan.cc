@@ -10,8 +10,8 @@
 namespace flywheel::lower {
 namespace {
 
-// Blocks begin a cache line after a page boundary would: equal offsets modulo 4 KB put rows of input and output on the
-// same L1 sets.
+// Blocks begin zero to six times this later than they need to, in turn: with equal offsets modulo 4 KB, rows of input
+// and output would lie in the same L1 sets.
 constexpr uint64_t kSkewBytes = 64 * 5;
 
 uint64_t align_up(uint64_t value) { return (value + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuse_gelu: activations from the arithmetic that exporters write them as, whatever the order of the factors:
-//   Gelu        0.5 * x * (1 + erf(x / sqrt 2))   and its tanh form   0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715
-//   x^3))) HardSwish   x * clip(x + 3, 0, 6) / 6         x * hard_sigmoid(x; 1/6, 1/2) Silu        x * sigmoid(x) Mish
-//   x * tanh(softplus(x))
+//   Gelu        0.5 * x * (1 + erf(x / sqrt 2))
+//   its tanh form   0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+//   HardSwish   x * clip(x + 3, 0, 6) / 6   or   x * hard_sigmoid(x; 1/6, 1/2)
+//   Silu        x * sigmoid(x)
+//   Mish        x * tanh(softplus(x))
 // Each needs all its intermediate values to itself.
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuse_layer_norm: LayerNormalization and RMSNormalization from the arithmetic that exporters write them as:
-//   d = x - mean(x);  d / sqrt(mean(d * d) + epsilon) [* scale] [+ bias]        and        x / sqrt(mean(x * x) +
-//   epsilon) [* scale]
+//   d = x - mean(x);  d / sqrt(mean(d * d) + epsilon) [* scale] [+ bias]
+//   x / sqrt(mean(x * x) + epsilon) [* scale]
 // where the quotient may be a product with a reciprocal. Runs after canonicalize, which knows the spellings of squares
 // and roots.
 #include <algorithm>

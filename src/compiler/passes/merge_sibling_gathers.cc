@@ -2,8 +2,8 @@
 // merge_sibling_gathers: rows of several constant tables that are concatenated side by side (the embeddings of a
 // recommender) are taken by one Gather from one table. Indices are moved to their table's part of it; one that its own
 // table does not have is moved out of the joined table, too, so that it is still found out at run time.
-//   Concat(..., Gather(t0, i0), Gather(t1, i1), ...)  with t [R, D], i [B], a part being [B, D], or [B, 1, D] by a
-//   Reshape
+//   Concat(..., Gather(t0, i0), Gather(t1, i1), ...)
+// with t [R, D], i [B], a part being [B, D], or [B, 1, D] by a Reshape.
 #include <algorithm>
 
 #include "compiler/ops/infer.h"
