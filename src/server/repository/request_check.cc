@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -107,6 +108,32 @@ Status check_batch_size(const ModelConfig& config, InferRequest& request) {
   return {};
 }
 
+// As many strings, each behind its length, as the shape has elements.
+Status check_strings(const InputView& input, int64_t elements) {
+  std::span<const std::byte> rest = input.bytes;
+  int64_t count = 0;
+  for (; !rest.empty(); ++count) {
+    uint32_t size = 0;
+    if (rest.size() < sizeof size) {
+      return invalid_argument(
+          fmt::format("incomplete string length indicator for inference input '{}', expecting {} bytes but only {} "
+                      "bytes available.",
+                      input.name, sizeof size, rest.size()));
+    }
+    std::memcpy(&size, rest.data(), sizeof size);
+    rest = rest.subspan(sizeof size);
+    if (rest.size() < size) {
+      return invalid_argument(fmt::format(
+          "incomplete string data for inference input '{}', expecting string of length {} but only {} bytes available.",
+          input.name, size, rest.size()));
+    }
+    rest = rest.subspan(size);
+  }
+  if (count == elements) return {};
+  return invalid_argument(fmt::format("unexpected number of string elements {} for inference input '{}', expecting {}",
+                                      count, input.name, elements));
+}
+
 Status check_input(const ModelConfig& config, const TensorConfig& tensor, const InputView& input) {
   if (input.data_type == config::DataType::kInvalid && tensor.optional) return {};
   if (input.data_type != tensor.data_type) {
@@ -140,6 +167,7 @@ Status check_input(const ModelConfig& config, const TensorConfig& tensor, const 
         fmt::format("the shape {} of input '{}' for model '{}' has more elements than any tensor can",
                     shape_text(input.shape), input.name, config.name));
   }
+  if (tensor.data_type == config::DataType::kString) return check_strings(input, *elements);
   if (static_cast<uint64_t>(expected_bytes) != input.bytes.size()) {
     return invalid_argument(fmt::format("input byte size mismatch for input '{}' for model '{}'. Expected {}, got {}",
                                         input.name, config.name, expected_bytes, input.bytes.size()));
