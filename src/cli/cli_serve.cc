@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -39,6 +40,18 @@ struct ServeFlags {
 
 // How the thread that loads tells the one that waits for signals: a signal that nobody else sends.
 constexpr int kLoadingFailed = SIGUSR1;
+
+// What the server takes beyond its exit timeout to send the last refusals.
+constexpr std::chrono::seconds kLastAnswersTime(1);
+
+// Work that cannot be interrupted, such as a step of a model's build, must not keep the process from ending.
+void end_process_after(std::chrono::seconds time) {
+  std::thread([time] {
+    std::this_thread::sleep_for(time);
+    log(LogLevel::kError, "Exit timeout expired. Exiting immediately.");
+    _exit(1);
+  }).detach();
+}
 
 sigset_t signal_set(std::initializer_list<int> numbers) {
   sigset_t signals;
@@ -137,6 +150,7 @@ Status serve(const ServeFlags& flags) {
   const sigset_t stop_signals = signal_set({SIGINT, SIGTERM});
   pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
   log(LogLevel::kInfo, "stopping: answering what was accepted, for {} s at most", flags.exit_timeout_s);
+  end_process_after(std::chrono::seconds(flags.exit_timeout_s) + kLastAnswersTime);
   const Status stopped = server->stop(int64_t{1000} * flags.exit_timeout_s);
   loader.join();
   return received == kLoadingFailed ? loaded : stopped;
