@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <system_error>
 #include <vector>
@@ -22,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kEngineSuffix = ".engine";
+constexpr size_t kBlockBytes = 1 << 20;
 // An unfinished engine is on disk only while it is written. One this old is left over from a process that died.
 constexpr std::chrono::hours kLeftOver{1};
 
@@ -45,13 +47,21 @@ Result<std::string> hash_sources(const fs::path& folder) {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
   if (state == nullptr) return out_of_memory("no memory to hash a model's files");
   XXH3_64bits_reset(state.get());
+  // Read, not mapped: someone may be writing a new model over the old one.
+  std::vector<char> block(kBlockBytes);
   for (const fs::path& path : files) {
-    FW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path.string()));
+    std::ifstream file(path, std::ios::binary);
     const std::string name = path.filename().string();
-    const uint64_t size = file.bytes().size();
     XXH3_64bits_update(state.get(), name.c_str(), name.size() + 1);
+    uint64_t size = 0;
+    while (file) {
+      file.read(block.data(), static_cast<std::streamsize>(block.size()));
+      const size_t got = static_cast<size_t>(file.gcount());
+      XXH3_64bits_update(state.get(), block.data(), got);
+      size += got;
+    }
+    if (!file.eof()) return invalid_argument(fmt::format("cannot read '{}'", path.string()));
     XXH3_64bits_update(state.get(), &size, sizeof size);
-    XXH3_64bits_update(state.get(), file.bytes().data(), file.bytes().size());
   }
   return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
 }

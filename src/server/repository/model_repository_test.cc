@@ -315,6 +315,20 @@ TEST_F(ModelRepositoryTest, WarmsUpBeforeItServes) {
   EXPECT_THAT(start().message(), HasSubstr("has 5 bytes, but input 'x' takes 16"));
 }
 
+TEST_F(ModelRepositoryTest, ANameWithoutAModelLeavesNoTrace) {
+  options_.control_mode = ControlMode::kExplicit;
+  options_.load_at_start = {"*"};
+  folder_.write("m/1/model.engine", "double");
+  ASSERT_TRUE(start().is_ok());
+  for (const char* name : {"typo", "../m", "", "."}) {
+    EXPECT_THAT(load(name).message(), HasSubstr(std::string("failed to load '") + name + "'"));
+    EXPECT_EQ(unload(name).code(), Code::kNotFound);
+  }
+  EXPECT_TRUE(repository_->is_ready());
+  EXPECT_EQ(index_text(), "m:1 READY\n");
+  EXPECT_THAT(repository_->find("typo").status().message(), HasSubstr("unknown model: 'typo' is not found"));
+}
+
 TEST_F(ModelRepositoryTest, ReadsLabels) {
   folder_.write("m/1/model.engine", "scores");
   folder_.write("m/labels.txt", "cat\r\ndog\nfish\n");
