@@ -41,6 +41,7 @@ bool fits(std::span<const std::byte> bytes, uint64_t offset, uint64_t size) {
 }
 
 uint32_t checksum(uint32_t start, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return start;  // zlib takes a null pointer for the wish to begin anew
   return static_cast<uint32_t>(crc32_z(start, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 

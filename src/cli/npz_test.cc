@@ -178,12 +178,14 @@ TEST(Npz, ReadsBackWhatItWrites) {
   const std::string x = raw<float>({1, 2, 3, 4}), ids = raw<int64_t>({5});
   const std::vector<NamedArray> arrays = {named("/layer/x:0", DType::kFloat32, {2, 2}, x),
                                           named("ids", DType::kInt64, {}, ids),
-                                          named("none", DType::kBool, {0, 3}, "")};
+                                          named("none", DType::kBool, {0, 3}, ""),
+                                          {"null", DType::kFloat32, {2, 0}, {}}};
   const std::vector<std::byte> bytes = encode_npz(arrays);
   EXPECT_EQ(bytes, encode_npz(arrays));
   auto back = parse_npz(bytes);
   ASSERT_TRUE(back.is_ok()) << back.status().to_string();
-  ASSERT_EQ(back->size(), 3u);
+  ASSERT_EQ(back->size(), 4u);
+  EXPECT_EQ(back->at("null").to_string(), "f32 2x0");
   EXPECT_EQ(back->at("/layer/x:0").to_string(), "f32 2x2");
   EXPECT_THAT(values<float>(back->at("/layer/x:0")), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(values<int64_t>(back->at("ids")), ElementsAre(5));
