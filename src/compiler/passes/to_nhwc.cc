@@ -58,8 +58,10 @@ class Mover {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       Value* old = node->output(i);
       if (!layout.moved_out) {
-        FW_RETURN_IF_ERROR(replace_value(graph_, old, made->output(i)));
-        names_.emplace_back(made->output(i), old->name);
+        // What is left of a reduction's dims may stand in another order, all but one of them 1.
+        FW_ASSIGN_OR_RETURN(Value * same, add_reshape(graph_, node, made->output(i), old->shape));
+        FW_RETURN_IF_ERROR(replace_value(graph_, old, same));
+        names_.emplace_back(same, old->name);
         continue;
       }
       const Perm perm = plan_.perm[old];

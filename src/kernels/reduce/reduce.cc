@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of reduce and its f32 tactics: either rows, where X is contiguous along what is reduced, or columns, where it
-// is contiguous along what is kept (global average pooling over NHWC). Anything else is the reference's.
+// is contiguous along what is kept (global average pooling over NHWC). Views that are neither are columns of one
+// element: slow, but an engine's shapes may come to that (a dim of 1) where the shape it was tuned for did not.
 #include "kernels/reduce/reduce.h"
 
 #include <fmt/format.h>
@@ -100,13 +101,14 @@ Result<Plan> make_plan(const Problem& problem) {
   }
   if (plan.count == 0) return unsupported("a reduction over no element");
   if (is_arg(plan.kind) && plan.count >= INT32_MAX) return unsupported("an axis of 2^31 elements");
-  if (reduced.strides[0].back() == 1) {
+  if (reduced.strides[0].back() == 1 || plan.count == 1) {
     plan.rows = true;
     return plan;
   }
   if (plan.kept.strides[1].back() == 1 && plan.kept.extents.back() > 1) return plan;
-  return unsupported(
-      fmt::format("{} is contiguous neither along what is reduced nor along what is kept", x.to_string()));
+  plan.kept.extents.push_back(1);
+  for (auto& strides : plan.kept.strides) strides.push_back(0);
+  return plan;
 }
 
 Accumulate accumulation(ReduceKind kind) {

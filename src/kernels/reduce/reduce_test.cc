@@ -117,6 +117,20 @@ TEST(Reduce, RandomShapesAndViews) {
   }
 }
 
+TEST(Reduce, WhatWasContiguousMayBecomeADimOfOne) {
+  const auto check_one = [](const Problem& problem) {
+    EXPECT_GE(expect_tactics_match(problem, random_values(problem, 5), {2e-5, 1e-5}, {1, 3}), 1);
+  };
+  check_one(reduce(ReduceKind::kL2, dense(DType::kFloat32, {1, 1}), {0}, false));
+  TensorDesc x = dense(DType::kFloat32, {5, 4, 1});
+  x.strides = {80, 20, 1};  // of [5, 4, w] within [5, 4, 20]
+  for (int kind = 0; kind < 12; ++kind) check_one(reduce(static_cast<ReduceKind>(kind), x, {1}, false));
+  x.strides = {80, 20, 7};
+  x.dims = {5, 4, 2};
+  for (int kind = 0; kind < 12; ++kind) check_one(reduce(static_cast<ReduceKind>(kind), x, {2}, true, true));
+  check_one(reduce(ReduceKind::kMean, x, {0, 2}));
+}
+
 TEST(Reduce, ShapesOfModels) {
   const auto check_one = [](const Problem& problem) {
     EXPECT_GE(expect_tactics_match(problem, random_values(problem, 3), {2e-5, 1e-5}), 1);
