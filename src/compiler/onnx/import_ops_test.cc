@@ -309,11 +309,9 @@ TEST(ImportPad, ThreeForms) {
   EXPECT_EQ(Case("Pad", 13, {"n", "4"}).with("mode", "reflect").operand(Ints{0, -1, 0, 2}).text("mode"), "reflect");
   EXPECT_EQ(Case("Pad", 13, {"n", "4"}).operand(Ints{0, 0, 0, 0}).operators(), "");
   // Beyond what a double holds.
-  EXPECT_EQ(Case("Pad", 13, {"n", "4"}, kTypeInt64)
-                .operand(Ints{0, 1, 0, 2})
-                .operand(Ints{9007199254740993}, true)
-                .attribute("value"),
-            "9007199254740993");
+  Case integers("Pad", 13, {"n", "4"}, kTypeInt64);
+  EXPECT_EQ(integers.operand(Ints{0, 1, 0, 2}).operand(Ints{9007199254740993}, true).integer("value"),
+            9007199254740993);
   EXPECT_THAT(Case("Pad", 13, {"n", "4"}).operand(Ints{0, 0}).refused(Code::kInvalidArgument),
               HasSubstr("2 pads; two for each of 2 axes"));
   EXPECT_THAT(
