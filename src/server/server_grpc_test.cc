@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inference protocol over gRPC against a whole server: every kind of tensor both ways, errors with Triton's codes
 // and texts, streams, deadlines and cancellation in the queue, the other methods, and stopping.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "server/protocol/grpc/health.pb.h"
 #include "server/protocol/grpc/inference_service.pb.h"
 #include "server/protocol/grpc/reflection_v1.pb.h"
@@ -289,7 +293,7 @@ TEST_F(GrpcTest, TellsAboutServerAndModels) {
   ASSERT_EQ(index.models_size(), 1);
   EXPECT_EQ(index.models(0).state(), "READY");
   EXPECT_EQ(call<::grpc::health::v1::HealthCheckResponse>("/grpc.health.v1.Health/Check",
-                                                        ::grpc::health::v1::HealthCheckRequest())
+                                                          ::grpc::health::v1::HealthCheckRequest())
                 .status(),
             ::grpc::health::v1::HealthCheckResponse::SERVING);
   EXPECT_THAT(metrics(), HasSubstr("flywheel_grpc_responses_total{code=\"OK\"}"));
@@ -314,6 +318,76 @@ TEST_F(GrpcTest, LoadsAndUnloadsModels) {
   call<inference::RepositoryModelUnloadResponse>("RepositoryModelUnload", unload);
   load.set_repository_name("r");
   call<inference::RepositoryModelLoadResponse>("RepositoryModelLoad", load, 12);
+}
+
+TEST_F(GrpcTest, SharedMemoryCarriesTensors) {
+  options_.allow_client_shared_memory = true;
+  serve("m", "double");
+  const std::string key = "/flywheel_grpc_test_" + std::to_string(::getpid());
+  const int object = ::shm_open(key.c_str(), O_CREAT | O_RDWR | O_EXCL, 0600);
+  ASSERT_GE(object, 0);
+  const std::vector<float> values = {1, 2, 3, 4};
+  ASSERT_EQ(::pwrite(object, values.data(), 16, 0), 16);
+  ASSERT_EQ(::ftruncate(object, 64), 0);
+  inference::SystemSharedMemoryRegisterRequest region;
+  region.set_name("r");
+  region.set_key(key);
+  region.set_byte_size(64);
+  call<inference::SystemSharedMemoryRegisterResponse>("SystemSharedMemoryRegister", region);
+  const auto rows = call<inference::SystemSharedMemoryStatusResponse>("SystemSharedMemoryStatus",
+                                                                      inference::SystemSharedMemoryStatusRequest());
+  EXPECT_EQ(rows.regions().at("r").byte_size(), 64u);
+  inference::ModelInferRequest request = double_request(values);
+  request.clear_raw_input_contents();
+  auto place = [](auto& parameters, int64_t offset, int64_t bytes) {
+    parameters["shared_memory_region"].set_string_param("r");
+    parameters["shared_memory_offset"].set_int64_param(offset);
+    parameters["shared_memory_byte_size"].set_int64_param(bytes);
+  };
+  place(*request.mutable_inputs(0)->mutable_parameters(), 0, 16);
+  request.add_outputs()->set_name("y");
+  place(*request.mutable_outputs(0)->mutable_parameters(), 32, 16);
+  const inference::ModelInferResponse response = infer(request);
+  EXPECT_THAT(response.outputs(0).shape(), ElementsAre(1, 4));
+  EXPECT_EQ(response.raw_output_contents(0), "");
+  std::string written(16, ' ');
+  ASSERT_EQ(::pread(object, written.data(), 16, 32), 16);
+  EXPECT_THAT(floats(written), ElementsAre(2, 4, 6, 8));
+  place(*request.mutable_outputs(0)->mutable_parameters(), 32, 8);
+  EXPECT_THAT(infer_error(request, 13), HasSubstr("for output 'y' (8 bytes) should be at least 16 bytes"));
+  request.mutable_outputs(0)->mutable_parameters()->erase("shared_memory_region");
+  EXPECT_THAT(infer_error(request, 3), HasSubstr("can not be specified without 'shared_memory_region'"));
+  call<inference::SystemSharedMemoryUnregisterResponse>("SystemSharedMemoryUnregister",
+                                                        inference::SystemSharedMemoryUnregisterRequest());
+  inference::CudaSharedMemoryRegisterRequest cuda;
+  cuda.set_name("c");
+  last_ = grpc_->call(kService + "CudaSharedMemoryRegister", cuda.SerializeAsString());
+  EXPECT_THAT(last_.message(), HasSubstr("GPUs not supported"));
+  ::close(object);
+  ::shm_unlink(key.c_str());
+}
+
+TEST_F(GrpcTest, SettingsOfLogAndTraces) {
+  serve("m", "double");
+  inference::LogSettingsRequest log;
+  EXPECT_TRUE(call<inference::LogSettingsResponse>("LogSettings", log).settings().at("log_info").has_bool_param());
+  (*log.mutable_settings())["log_verbose_level"].set_bool_param(true);
+  call<inference::LogSettingsResponse>("LogSettings", log, 3);
+  EXPECT_EQ(last_.message(), "expect int32 for 'log_verbose_level'");
+  inference::TraceSettingRequest trace;
+  auto settings = call<inference::TraceSettingResponse>("TraceSetting", trace).settings();
+  EXPECT_THAT(settings.at("trace_level").value(), ElementsAre("OFF"));
+  EXPECT_THAT(settings.at("trace_rate").value(), ElementsAre("1000"));
+  trace.set_model_name("m");
+  (*trace.mutable_settings())["trace_rate"].add_value("7");
+  settings = call<inference::TraceSettingResponse>("TraceSetting", trace).settings();
+  EXPECT_THAT(settings.at("trace_rate").value(), ElementsAre("7"));
+  (*trace.mutable_settings())["trace_rate"].clear_value();
+  settings = call<inference::TraceSettingResponse>("TraceSetting", trace).settings();
+  EXPECT_THAT(settings.at("trace_rate").value(), ElementsAre("1000"));
+  trace.set_model_name("nope");
+  call<inference::TraceSettingResponse>("TraceSetting", trace, 3);
+  EXPECT_EQ(last_.message(), "Request for unknown model : nope");
 }
 
 TEST_F(GrpcTest, ReflectsItsServices) {

@@ -51,11 +51,10 @@ TEST_F(ServerTest, IsAliveButNotReadyWhileAModelIsMissing) {
 
 TEST_F(ServerTest, DescribesItself) {
   ASSERT_TRUE(start().is_ok());
-  EXPECT_EQ(
-      get("/v2").body,
-      R"({"name":"flywheel","version":"0.1.0","extensions":["classification","sequence","model_repository",)"
-      R"x("model_repository(unload_dependents)","schedule_policy","model_configuration","system_shared_memory",)x"
-      R"("cuda_shared_memory","binary_tensor_data","parameters","statistics","trace","logging"]})");
+  EXPECT_EQ(get("/v2").body,
+            R"({"name":"flywheel","version":"0.1.0","extensions":["classification","sequence","model_repository",)"
+            R"x("model_repository(unload_dependents)","schedule_policy","model_configuration","system_shared_memory",)x"
+            R"("cuda_shared_memory","binary_tensor_data","parameters","statistics","trace","logging"]})");
 }
 
 TEST_F(ServerTest, DescribesModels) {

@@ -92,7 +92,7 @@ void read_body(std::string_view text, size_t json_bytes) {
   }
   (void)http::read_index_body(body);
   (void)http::read_load_body(body);
-  (void)http::check_unload_body(body);
+  (void)http::read_unload_body(body);
   (void)http::read_register_body(body);
   (void)http::read_trace_body(body);
   (void)http::read_log_body(body);

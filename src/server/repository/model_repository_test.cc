@@ -315,6 +315,43 @@ TEST_F(ModelRepositoryTest, WarmsUpBeforeItServes) {
   EXPECT_THAT(start().message(), HasSubstr("has 5 bytes, but input 'x' takes 16"));
 }
 
+TEST_F(ModelRepositoryTest, WhatALoadThrowsIsItsFailure) {
+  folder_.write("m/1/model.onnx", "onnx");
+  folder_.write("other/1/model.engine", "double");
+  options_.loader.engines.build = [](const std::string&, const std::string&, const KnownShapes&,
+                                     const std::function<bool()>&) -> Status { throw std::bad_alloc(); };
+  EXPECT_THAT(start().message(), HasSubstr("there is not enough memory to load version 1 of 'm'"));
+  EXPECT_TRUE(repository_->find("other").is_ok());
+}
+
+TEST_F(ModelRepositoryTest, RefusesWarmupsWithoutMeasure) {
+  folder_.write("m/1/model.engine", "text");
+  folder_.write("m/config.pbtxt", R"(model_warmup { name: "w" batch_size: 1 inputs { key: "ids" value {
+      data_type: TYPE_INT64 dims: 999999999999 zero_data: true } } inputs { key: "mask" value {
+      data_type: TYPE_INT64 dims: 16 zero_data: true } } })");
+  EXPECT_THAT(start().message(), HasSubstr("input 'ids' would take more than 1024 MiB"));
+}
+
+TEST_F(ModelRepositoryTest, TakesLoadsFromTheFirstMoment) {
+  options_.control_mode = ControlMode::kExplicit;
+  folder_.write("m/1/model.engine", "double");
+  ModelRepository repository(options_);
+  std::promise<Status> loaded;
+  repository.load("m", std::nullopt, [&](const Status& status) { loaded.set_value(status); });
+  EXPECT_TRUE(loaded.get_future().get().is_ok());
+}
+
+TEST_F(ModelRepositoryTest, StopEndsAWarmup) {
+  folder_.write("m/1/model.engine", "double");
+  folder_.write("m/config.pbtxt", R"(model_warmup { name: "w" batch_size: 1 count: 4000000000
+      inputs { key: "x" value { data_type: TYPE_FP32 dims: 4 zero_data: true } } })");
+  repository_ = std::make_unique<ModelRepository>(options_);
+  repository_->start();
+  ASSERT_TRUE(device_->wait_for_runs(1));
+  repository_->stop(0);
+  EXPECT_FALSE(repository_->find("m").is_ok());
+}
+
 TEST_F(ModelRepositoryTest, ANameWithoutAModelLeavesNoTrace) {
   options_.control_mode = ControlMode::kExplicit;
   options_.load_at_start = {"*"};

@@ -30,7 +30,7 @@ using RequestPtr = std::shared_ptr<InferRequest>;
 struct InputView {
   std::string name;
   config::DataType data_type = config::DataType::kInvalid;  // so remains an optional input that did not come
-  std::vector<int64_t> shape;  // with the batch dimension, when the model has one
+  std::vector<int64_t> shape;                               // with the batch dimension, when the model has one
   std::span<const std::byte> bytes;
 };
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "server/protocol/http/json_writer.h"
+#include "server/config/json_writer.h"
 #include "server/settings/trace_sink.h"
 
 namespace flywheel::settings {
@@ -67,11 +67,11 @@ std::string& Trace::next_record() {
 void Trace::set_request(std::string_view model_name, int64_t model_version, std::string_view request_id) {
   std::string& out = next_record();
   fmt::format_to(std::back_inserter(out), "{{\"id\":{},\"model_name\":", id_);
-  http::append_json_string(out, model_name);
+  config::append_json_string(out, model_name);
   fmt::format_to(std::back_inserter(out), ",\"model_version\":{}", model_version);
   if (!request_id.empty()) {
     out += ",\"request_id\":";
-    http::append_json_string(out, request_id);
+    config::append_json_string(out, request_id);
   }
   out += '}';
 }
@@ -96,14 +96,14 @@ void Trace::add_tensor(std::string_view activity, std::string_view name, config:
                        std::span<const int64_t> shape, std::span<const std::byte> bytes) {
   if (!wants_tensors()) return;
   std::string data;
-  if (bytes.size() > kMaxTensorBytes || !http::append_json_tensor(data, type, bytes).is_ok()) data.clear();
+  if (bytes.size() > kMaxTensorBytes || !config::append_json_tensor(data, type, bytes).is_ok()) data.clear();
   std::string_view elements = data;
   if (elements.starts_with('[')) elements = elements.substr(1, elements.size() - 2);
   std::string& out = next_record();
   fmt::format_to(std::back_inserter(out), "{{\"id\":{},\"activity\":\"{}\",\"tensor\":{{\"name\":", id_, activity);
-  http::append_json_string(out, name);
+  config::append_json_string(out, name);
   out += ",\"data\":";
-  http::append_json_string(out, elements);
+  config::append_json_string(out, elements);
   fmt::format_to(std::back_inserter(out), ",\"shape\":\"{}\",\"dtype\":\"{}\"}}}}", fmt::join(shape, ","),
                  config::protocol_name(type));
 }

@@ -74,7 +74,7 @@ void Connection::close_now() {
   outgoing_bytes_ = 0;
   nghttp2_session_del(session_);
   session_ = nullptr;
-  ::close(socket_);
+  loop_.close_socket(socket_);
   GrpcCounters::subtract(loop_.counters.connections_open);
   loop_.to_destroy.push_back(this);
 }

@@ -76,7 +76,7 @@ void Connection::close_now() {
   queue_.clear();
   outgoing_.clear();
   incoming_.reset();
-  ::close(socket_);
+  context_.close_socket(socket_);
   HttpCounters::subtract(context_.counters->connections_open);
   context_.to_destroy.push_back(this);
 }

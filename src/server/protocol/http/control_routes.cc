@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "server/config/json_writer.h"
 #include "server/protocol/http/control_body.h"
-#include "server/protocol/http/json_writer.h"
 #include "server/protocol/http/model_documents.h"
 
 namespace flywheel::http {
@@ -18,7 +18,7 @@ Response status_response(const Status& status) { return status.is_ok() ? Respons
 void append_field(std::string& json, std::string_view name, std::string_view text) {
   json += json.size() > 1 ? ",\"" : "\"";
   json.append(name).append("\":");
-  append_json_string(json, text);
+  config::append_json_string(json, text);
 }
 
 void append_field(std::string& json, std::string_view name, bool value) {
@@ -31,13 +31,13 @@ std::string regions_json(const std::vector<shared_memory::RegionInfo>& regions) 
   for (const shared_memory::RegionInfo& region : regions) {
     if (json.size() > 1) json += ',';
     json += "{\"name\":";
-    append_json_string(json, region.name);
+    config::append_json_string(json, region.name);
     json += ",\"key\":";
-    append_json_string(json, region.key);
+    config::append_json_string(json, region.key);
     json += ",\"offset\":";
-    append_json_uint(json, region.offset);
+    config::append_json_uint(json, region.offset);
     json += ",\"byte_size\":";
-    append_json_uint(json, region.byte_size);
+    config::append_json_uint(json, region.byte_size);
     json += '}';
   }
   return json + "]";
@@ -49,7 +49,7 @@ std::string trace_json(const settings::TraceSetting& setting) {
   for (std::string_view level : settings::trace_level_names(setting.level)) {
     if (!first) json += ',';
     first = false;
-    append_json_string(json, level);
+    config::append_json_string(json, level);
   }
   json += ']';
   append_field(json, "trace_rate", std::to_string(setting.rate));
@@ -67,7 +67,7 @@ std::string log_json(const settings::LogSettings& log) {
   append_field(json, "log_warning", log.log_warning);
   append_field(json, "log_error", log.log_error);
   json += ",\"log_verbose_level\":";
-  append_json_uint(json, log.log_verbose_level);
+  config::append_json_uint(json, log.log_verbose_level);
   append_field(json, "log_format", log.log_format);
   return json + "}";
 }

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/config/json_writer.h"
 #include "server/protocol/http/json_reader.h"
-#include "server/protocol/http/json_writer.h"
 #include "server/protocol/http/request_parameters.h"
 #include "tensor/shape.h"
 
@@ -188,9 +188,9 @@ Status read_generate_body(const Body& body, const config::ModelConfig& config, u
 Status append_generate_response(std::string& json, const repository::ServedModel& model, const std::string& id,
                                 const schedule::InferResponse& response) {
   std::map<std::string_view, std::string> members;
-  if (!id.empty()) append_json_string(members["id"], id);
-  append_json_string(members["model_name"], model.name());
-  append_json_string(members["model_version"], std::to_string(model.version()));
+  if (!id.empty()) config::append_json_string(members["id"], id);
+  config::append_json_string(members["model_name"], model.name());
+  config::append_json_string(members["model_version"], std::to_string(model.version()));
   for (const auto& [name, value] : response.parameters) {
     std::string text;
     append_parameter_value(text, value);
@@ -198,7 +198,7 @@ Status append_generate_response(std::string& json, const repository::ServedModel
   }
   for (const schedule::OutputTensor& output : response.outputs) {
     std::string text;
-    FW_RETURN_IF_ERROR(append_json_tensor(text, output.data_type, output.bytes));
+    FW_RETURN_IF_ERROR(config::append_json_tensor(text, output.data_type, output.bytes));
     // One element stands without its list.
     if (checked_element_count(output.shape) == int64_t{1}) text = text.substr(1, text.size() - 2);
     members.emplace(output.name, std::move(text));
@@ -208,7 +208,7 @@ Status append_generate_response(std::string& json, const repository::ServedModel
   for (const auto& [name, text] : members) {
     if (!first) json += ',';
     first = false;
-    append_json_string(json, name);
+    config::append_json_string(json, name);
     json += ':';
     json += text;
   }

@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "server/config/json_writer.h"
 #include "server/protocol/http/generate_body.h"
 #include "server/protocol/http/infer_job.h"
-#include "server/protocol/http/json_writer.h"
 #include "server/repository/request_check.h"
 
 namespace flywheel::http {
@@ -86,7 +86,7 @@ void GenerateJob::send_event(const schedule::InferResponse& response) {
       response.status.is_ok() ? append_generate_response(event, *model_, id_, response) : with_prefix(response.status);
   if (!status.is_ok()) {
     event = "data: {\"error\":";
-    append_json_string(event, status.message());
+    config::append_json_string(event, status.message());
     event += '}';
   }
   event += "\n\n";

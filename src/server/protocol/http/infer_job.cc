@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "server/config/json_writer.h"
 #include "server/protocol/http/classification.h"
-#include "server/protocol/http/json_writer.h"
 #include "server/protocol/http/request_parameters.h"
 #include "server/repository/request_check.h"
 
@@ -63,13 +63,13 @@ Result<Response> InferJob::render_outputs() {
   json += '{';
   if (!id_.empty()) {
     json += "\"id\":";
-    append_json_string(json, id_);
+    config::append_json_string(json, id_);
     json += ',';
   }
   json += "\"model_name\":";
-  append_json_string(json, model_->name());
+  config::append_json_string(json, model_->name());
   json += ",\"model_version\":\"";
-  append_json_int(json, model_->version());
+  config::append_json_int(json, model_->version());
   json += '"';
   append_parameters(json, response_.parameters);
   json += ",\"outputs\":[";
@@ -87,11 +87,11 @@ Result<Response> InferJob::render_outputs() {
     }
     if (i > 0) json += ',';
     json += "{\"name\":";
-    append_json_string(json, output.name);
+    config::append_json_string(json, output.name);
     json += ",\"datatype\":\"";
     json += config::protocol_name(output.data_type);
     json += "\",\"shape\":";
-    append_json_shape(json, output.shape);
+    config::append_json_shape(json, output.shape);
     const bool binary = wish != nullptr ? wish->binary.value_or(wishes_.binary_by_default) : wishes_.binary_by_default;
     if (wish != nullptr && wish->place) {
       if (output.bytes.size() > wish->place.byte_size()) {
@@ -104,13 +104,13 @@ Result<Response> InferJob::render_outputs() {
       json += '}';
     } else if (binary) {
       json += ",\"parameters\":{\"binary_data_size\":";
-      append_json_uint(json, output.bytes.size());
+      config::append_json_uint(json, output.bytes.size());
       json += "}}";
       any_binary = any_binary || !output.bytes.empty();
       response.blobs.push_back({output.bytes, std::move(output.owner)});
     } else {
       json += ",\"data\":";
-      FW_RETURN_IF_ERROR(append_json_tensor(json, output.data_type, output.bytes));
+      FW_RETURN_IF_ERROR(config::append_json_tensor(json, output.data_type, output.bytes));
       json += '}';
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/protocol/http/model_documents.h"
 
-#include "server/protocol/http/json_writer.h"
+#include "server/config/json_writer.h"
 
 namespace flywheel::http {
 namespace {
@@ -30,18 +30,18 @@ void separate(std::string& json) {
 
 void append_key(std::string& json, std::string_view key) {
   separate(json);
-  append_json_string(json, key);
+  config::append_json_string(json, key);
   json += ':';
 }
 
 void append_text(std::string& json, std::string_view key, std::string_view value) {
   append_key(json, key);
-  append_json_string(json, value);
+  config::append_json_string(json, value);
 }
 
 void append_number(std::string& json, std::string_view key, uint64_t value) {
   append_key(json, key);
-  append_json_uint(json, value);
+  config::append_json_uint(json, value);
 }
 
 void append_duration(std::string& json, std::string_view key, const DurationCount& duration) {
@@ -64,7 +64,7 @@ void append_tensors(std::string& json, std::string_view key, const std::vector<c
     std::vector<int64_t> shape = tensor.dims;
     if (batched) shape.insert(shape.begin(), -1);
     append_key(json, "shape");
-    append_json_shape(json, shape);
+    config::append_json_shape(json, shape);
     json += '}';
   }
   json += ']';
@@ -124,7 +124,7 @@ std::string server_metadata_json(std::string_view name, std::string_view version
   json += '[';
   for (std::string_view extension : kExtensions) {
     separate(json);
-    append_json_string(json, extension);
+    config::append_json_string(json, extension);
   }
   return json += "]}";
 }
@@ -137,7 +137,7 @@ std::string model_metadata_json(const ServedModel& model, std::span<const int64_
   json += '[';
   for (int64_t version : versions) {
     separate(json);
-    append_json_string(json, std::to_string(version));
+    config::append_json_string(json, std::to_string(version));
   }
   json += ']';
   append_text(json, "platform", config.platform.empty() ? config.backend : config.platform);

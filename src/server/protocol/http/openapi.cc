@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "server/protocol/http/json_writer.h"
+#include "server/config/json_writer.h"
 #include "server/protocol/http/routes.h"
 
 namespace flywheel::http {
@@ -81,9 +81,9 @@ std::string content(std::string_view type, std::string_view schema) {
 void append_operation(std::string& json, const RouteInfo& route, bool post) {
   const Bodies bodies = bodies_of(route.route);
   json += post ? "\"post\":{\"summary\":" : "\"get\":{\"summary\":";
-  append_json_string(json, route.summary);
+  config::append_json_string(json, route.summary);
   json += ",\"tags\":[";
-  append_json_string(json, settings::api_category_name(route.category));
+  config::append_json_string(json, settings::api_category_name(route.category));
   json += "],\"parameters\":[";
   bool first = true;
   for (size_t at = route.pattern.find('{'); at != std::string_view::npos; at = route.pattern.find('{', at + 1)) {
@@ -91,7 +91,7 @@ void append_operation(std::string& json, const RouteInfo& route, bool post) {
     if (!first) json += ',';
     first = false;
     json += "{\"name\":";
-    append_json_string(json, name);
+    config::append_json_string(json, name);
     json += ",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"";
     json += name == "version" ? "integer\"}}" : "string\"}}";
   }
@@ -108,13 +108,13 @@ void append_operation(std::string& json, const RouteInfo& route, bool post) {
 
 std::string openapi_json(std::string_view server_version) {
   std::string json = "{\"openapi\":\"3.0.3\",\"info\":{\"title\":\"Flywheel inference server\",\"version\":";
-  append_json_string(json, server_version);
+  config::append_json_string(json, server_version);
   json += "},\"paths\":{";
   bool first = true;
   for (const RouteInfo& route : routes()) {
     if (!first) json += ',';
     first = false;
-    append_json_string(json, route.pattern);
+    config::append_json_string(json, route.pattern);
     json += ":{";
     if (route.get) append_operation(json, route, false);
     if (route.get && route.post) json += ',';

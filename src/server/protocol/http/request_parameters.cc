@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "server/protocol/http/json_writer.h"
+#include "server/config/json_writer.h"
 
 namespace flywheel::http {
 namespace {
@@ -85,11 +85,11 @@ void append_parameter_value(std::string& json, const schedule::ParameterValue& v
   if (const auto* flag = std::get_if<bool>(&value)) {
     json += *flag ? "true" : "false";
   } else if (const auto* integer = std::get_if<int64_t>(&value)) {
-    append_json_int(json, *integer);
+    config::append_json_int(json, *integer);
   } else if (const auto* number = std::get_if<double>(&value)) {
-    append_json_double(json, *number);
+    config::append_json_double(json, *number);
   } else {
-    append_json_string(json, std::get<std::string>(value));
+    config::append_json_string(json, std::get<std::string>(value));
   }
 }
 
@@ -100,7 +100,7 @@ void append_parameters(std::string& json, const schedule::Parameters& parameters
   for (const auto& [name, value] : parameters) {
     if (!first) json += ',';
     first = false;
-    append_json_string(json, name);
+    config::append_json_string(json, name);
     json += ':';
     append_parameter_value(json, value);
   }

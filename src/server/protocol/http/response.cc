@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-#include "server/protocol/http/json_writer.h"
+#include "server/config/json_writer.h"
 
 namespace flywheel::http {
 
@@ -29,7 +29,7 @@ Response error_response(int status, std::string_view message) {
   response.status = status;
   response.content_type = kJson;
   response.body = "{\"error\":";
-  append_json_string(response.body, message);
+  config::append_json_string(response.body, message);
   response.body += '}';
   return response;
 }

@@ -44,6 +44,9 @@ class Loop {
   virtual std::unique_ptr<Connection> connect(int socket) = 0;
   // A connection beyond the limit: says so if the protocol can, without waiting. The reactor closes it.
   virtual void refuse(int socket) = 0;
+  // Closes a connection's socket and makes sure that no event comes for it any more: closing alone does not while a
+  // process that is being forked holds the socket open.
+  void close_socket(int socket) const;
   // Once alarm_ns has passed, after which it is kNever until it is set again.
   virtual void on_alarm() {}
 

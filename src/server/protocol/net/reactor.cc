@@ -60,6 +60,11 @@ Status Reactor::prepare(int listening_socket, const std::vector<std::unique_ptr<
   return {};
 }
 
+void Loop::close_socket(int socket) const {
+  ::epoll_ctl(epoll_fd, EPOLL_CTL_DEL, socket, nullptr);
+  ::close(socket);
+}
+
 void Reactor::set_listening(bool listening) {
   if (listening == listening_) return;
   epoll_event event{};

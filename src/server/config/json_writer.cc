@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/protocol/http/json_writer.h"
+#include "server/config/json_writer.h"
 
 #include <fmt/compile.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace flywheel::http {
+namespace flywheel::config {
 namespace {
 
 using config::DataType;
@@ -182,4 +182,4 @@ Status append_json_tensor(std::string& out, DataType type, std::span<const std::
   return status;
 }
 
-}  // namespace flywheel::http
+}  // namespace flywheel::config

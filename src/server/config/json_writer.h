@@ -14,7 +14,7 @@
 #include "flywheel/status.h"
 #include "server/config/data_type.h"
 
-namespace flywheel::http {
+namespace flywheel::config {
 
 // With quotes. Bytes that are not UTF-8 become U+FFFD, so that the document stays valid.
 void append_json_string(std::string& out, std::string_view text);
@@ -29,4 +29,4 @@ void append_json_shape(std::string& out, std::span<const int64_t> dims);  // [1,
 // `bytes`.
 Status append_json_tensor(std::string& out, config::DataType type, std::span<const std::byte> bytes);
 
-}  // namespace flywheel::http
+}  // namespace flywheel::config
