@@ -176,7 +176,13 @@ TEST_F(ModelRepositoryTest, LoadsAndUnloadsByRequest) {
   EXPECT_TRUE(infer(*repository_->find("b")).get().status.is_ok());
   EXPECT_TRUE(load("b", R"({"max_batch_size": 4})").is_ok());
   EXPECT_EQ((*repository_->find("b"))->config().max_batch_size, 4);
+  device_->close_gate();
+  auto last = infer(*repository_->find("b"));
   EXPECT_TRUE(unload("b").is_ok());
+  EXPECT_EQ(index_text(), "a:1 READY\nb:1 UNLOADING\n");
+  EXPECT_TRUE(repository_->is_ready()) << "what goes on request is no reason to send others away";
+  device_->open_gate();
+  EXPECT_TRUE(last.get().status.is_ok());
   EXPECT_TRUE(eventually([&] { return index_text() == "a:1 READY\nb:1 UNAVAILABLE (unloaded)\n"; })) << index_text();
   EXPECT_TRUE(repository_->is_ready());
   EXPECT_EQ(unload("nothing").code(), Code::kNotFound);

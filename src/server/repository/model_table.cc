@@ -83,7 +83,9 @@ bool ModelTable::all_ready() const {
   for (const auto& [name, model] : *models) {
     if (!model.failure.empty()) return false;
     for (const auto& [version, entry] : model.versions) {
-      if (entry.state != ModelState::kReady && entry.reason != kUnloadedReason) return false;
+      // What goes on request, or because a newer version has come, leaves nothing to wait for.
+      const bool goes = entry.state == ModelState::kUnloading || entry.reason == kUnloadedReason;
+      if (entry.state != ModelState::kReady && !goes) return false;
     }
   }
   return true;
