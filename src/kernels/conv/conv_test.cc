@@ -155,6 +155,11 @@ TEST(ConvTactics, OneDimension) {
       problem_of({.n = 2, .h = 1, .w = 50, .c = 20, .k = 24, .r = 1, .s = 3, .pad = 1, .ending = "bias_gelu"}), 1);
   expect_tactics_match(problem_of({.n = 2, .h = 50, .w = 1, .c = 20, .k = 24, .r = 5, .s = 1, .stride = 2, .pad = 2}),
                        2);
+  // A picture one pixel wide or high, of which wider kernels see one column or row.
+  expect_tactics_match(
+      problem_of({.n = 3, .h = 4, .w = 1, .c = 16, .k = 1, .r = 5, .s = 3, .pad = 2, .ending = "bias"}), 3);
+  expect_tactics_match(problem_of({.n = 2, .h = 9, .w = 1, .c = 16, .k = 16, .r = 3, .s = 5, .pad = 2}), 4);
+  expect_tactics_match(problem_of({.n = 2, .h = 1, .w = 9, .c = 16, .k = 16, .r = 5, .s = 3, .pad = 2}), 5);
 }
 
 TEST(ConvTactics, BordersLargerThanThePicture) {
@@ -286,6 +291,11 @@ TEST(ConvTactics, RandomProblems) {
     c.extra_pad = below(2);
     c.h = c.dilation * (c.r - 1) + 1 + below(12);
     c.w = c.dilation * (c.s - 1) + 1 + below(33);
+    if (below(5) == 0) {  // smaller than the kernel
+      c.pad = c.dilation * (std::max(c.r, c.s) - 1);
+      c.h = 1 + below(3);
+      c.w = 1 + below(2);
+    }
     c.in_gap = below(2) * 5;
     c.out_gap = below(2) * 11;
     const auto& endings = testing::ending_names();

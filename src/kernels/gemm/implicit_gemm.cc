@@ -112,7 +112,7 @@ void ImplicitGemm::add_rectangle(const TapRange& y, const TapRange& x) {
   r.middle = joined ? 1 : taps_x;
   r.run = joined ? taps_x * s.depth : s.depth;
   r.a_middle = s.dilation_w * s.input.column;
-  if (taps_x == 1 && r.a_outer == s.depth) {  // kernel columns of a picture one pixel wide
+  if (taps_x == 1 && s.kernel_w == 1 && r.a_outer == s.depth) {  // kernel columns of a picture one pixel wide
     r.run *= r.outer;
     r.outer = std::min<int64_t>(r.outer, 1);
   }
