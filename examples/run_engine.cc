@@ -4,8 +4,10 @@
 //   run_engine MODEL.engine [BATCH]
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
+#include "flywheel/buffer.h"
 #include "flywheel/engine.h"
 
 namespace {
@@ -27,7 +29,7 @@ int main(int argc, char** argv) {
   auto context = (*engine)->create_context();
   if (!context.is_ok()) return fail(context.status());
 
-  std::vector<std::vector<char>> arrays;  // inputs, then outputs
+  std::vector<flywheel::Buffer> buffers;  // inputs, then outputs
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   for (size_t i = 0; i < (*engine)->inputs().size(); ++i) {
@@ -38,11 +40,15 @@ int main(int argc, char** argv) {
     if (!status.is_ok()) return fail(status);
     size_t bytes = flywheel::dtype_size(info.dtype);
     for (int64_t dim : dims) bytes *= static_cast<size_t>(dim);
-    inputs.push_back(arrays.emplace_back(bytes).data());
+    auto buffer = flywheel::Buffer::allocate(bytes);
+    if (!buffer.is_ok()) return fail(buffer.status());
+    inputs.push_back(buffers.emplace_back(std::move(buffer).value()).data());
   }
   if (flywheel::Status status = (*context)->bind(); !status.is_ok()) return fail(status);
   for (size_t i = 0; i < (*engine)->outputs().size(); ++i) {
-    outputs.push_back(arrays.emplace_back((*context)->output_bytes(static_cast<int>(i))).data());
+    auto buffer = flywheel::Buffer::allocate((*context)->output_bytes(static_cast<int>(i)));
+    if (!buffer.is_ok()) return fail(buffer.status());
+    outputs.push_back(buffers.emplace_back(std::move(buffer).value()).data());
   }
   if (flywheel::Status status = (*context)->run(inputs, outputs); !status.is_ok()) return fail(status);
   for (size_t i = 0; i < (*engine)->outputs().size(); ++i) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/test_plan.h"
+#include "flywheel/buffer.h"
 #include "runtime/bound_shape.h"
 #include "runtime/engine_impl.h"
 
@@ -33,6 +34,24 @@ std::vector<float> numbers(size_t count) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), 1.0F);
   return values;
+}
+
+TEST(Buffer, HoldsWhatRunsReadAndWrite) {
+  auto x = Buffer::allocate(32), y = Buffer::allocate(32);
+  ASSERT_TRUE(x.is_ok() && y.is_ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(x->data()) % 64, 0u);
+  ASSERT_EQ(x->as<float>().size(), 8u);
+  std::iota(x->as<float>().begin(), x->as<float>().end(), 1.0F);
+  Buffer moved = std::move(*x);
+  EXPECT_EQ(x->data(), nullptr);
+  EXPECT_EQ(x->size_bytes(), 0u);
+  auto engine = copy_engine();
+  auto context = make_context(*engine);
+  const void* inputs[] = {moved.data()};
+  void* outputs[] = {y->data()};
+  ASSERT_TRUE(context->run(inputs, outputs).is_ok());
+  EXPECT_EQ(y->as<float>()[7], 8.0F);
+  EXPECT_EQ(Buffer::allocate(size_t{1} << 60).status().code(), Code::kOutOfMemory);
 }
 
 TEST(Engine, DescribesItself) {
