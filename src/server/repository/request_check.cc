@@ -201,14 +201,10 @@ Status check(const ModelConfig& config, InferRequest& request) {
 
 Status with_prefix(const Status& status, std::string_view id) {
   if (status.is_ok()) return {};
-  return {status.code(), request_prefix(id) + status.message()};
+  return {status.code(), schedule::request_prefix(id) + status.message()};
 }
 
 }  // namespace
-
-std::string request_prefix(std::string_view id) {
-  return fmt::format("[request id: {}] ", id.empty() ? std::string_view("<id_unknown>") : id);
-}
 
 std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
@@ -233,7 +229,7 @@ Status add_raw_input(const ModelConfig& config, std::span<const std::byte> bytes
   if (config.inputs.size() != 1) {
     return invalid_argument(fmt::format(
         "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
-        request_prefix(request.id), config.inputs.size(), config.name));
+        schedule::request_prefix(request.id), config.inputs.size(), config.name));
   }
   const TensorConfig& tensor = config.inputs[0];
   InputView input{tensor.name, tensor.data_type, tensor.dims, bytes};
@@ -246,7 +242,7 @@ Status add_raw_input(const ModelConfig& config, std::span<const std::byte> bytes
       return invalid_argument(
           fmt::format("{}The shape of the raw input '{}' can not be deduced because there are more than one "
                       "variable-sized dimension",
-                      request_prefix(request.id), tensor.name));
+                      schedule::request_prefix(request.id), tensor.name));
     } else {
       variable = i;
     }

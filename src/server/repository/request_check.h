@@ -16,9 +16,6 @@
 
 namespace flywheel::repository {
 
-// "[request id: 7] ", or <id_unknown> for none.
-std::string request_prefix(std::string_view id);
-
 Status check_request(const config::ModelConfig& config, schedule::InferRequest& request);
 
 // The request's one input, from bytes alone: the model must have one input with one unknown extent at most.

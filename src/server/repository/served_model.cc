@@ -31,7 +31,7 @@ Status ServedModel::prepare(schedule::InferRequest& request) const {
   FW_RETURN_IF_ERROR(check_request(parts_.config, request));
   if (parts_.model == nullptr) return {};
   const Status status = parts_.model->check(request);
-  return status.is_ok() ? status : Status(status.code(), request_prefix(request.id) + status.message());
+  return status.is_ok() ? status : Status(status.code(), schedule::request_prefix(request.id) + status.message());
 }
 
 }  // namespace flywheel::repository

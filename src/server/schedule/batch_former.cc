@@ -8,10 +8,6 @@
 namespace flywheel::schedule {
 namespace {
 
-std::string request_prefix(const InferRequest& request) {
-  return fmt::format("[request id: {}] ", request.id.empty() ? "<id_unknown>" : request.id);
-}
-
 int64_t received_ns(const InferRequest& request) {
   return request.timeline.received_ns != 0 ? request.timeline.received_ns : request.timeline.queued_ns;
 }
@@ -57,7 +53,7 @@ Status BatchFormer::push(const RequestPtr& request, int64_t now_ns, const Device
     return status;
   }
   statistics_->record_failure(failure, received_ns(*request), now_ns);
-  return {status.code(), request_prefix(*request) + status.message()};
+  return {status.code(), request_prefix(request->id) + status.message()};
 }
 
 std::vector<RequestPtr> BatchFormer::take_out(const std::vector<InferRequest*>& requests) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/schedule/request.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace flywheel::schedule {
@@ -33,6 +35,10 @@ bool InferRequest::respond(InferResponse response) {
   }
   if (on_response) on_response(*this, std::move(response));
   return true;
+}
+
+std::string request_prefix(std::string_view id) {
+  return fmt::format("[request id: {}] ", id.empty() ? std::string_view("<id_unknown>") : id);
 }
 
 std::vector<int64_t> shape_signature(const std::vector<InputView>& inputs, bool batched) {

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -130,6 +131,9 @@ class InferRequest {
   std::mutex listener_mutex_;
   std::weak_ptr<CancelListener> listener_;
 };
+
+// "[request id: 7] ", or <id_unknown> for none: what refusals of a request begin with.
+std::string request_prefix(std::string_view id);
 
 // What has to be equal for two requests to share a batch: which inputs are present and their dimensions, without the
 // batch

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <exception>
 #include <list>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "server/schedule/batch_former.h"
+#include "server/schedule/execution.h"
 #include "server/schedule/ordered_release.h"
 
 namespace flywheel::schedule {
@@ -20,17 +20,14 @@ namespace {
 // About what two threads cost that wake each other.
 constexpr int64_t kQuickNs = 10'000;
 
-template <class Predicate>
-void wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, int64_t when_ns, Predicate ready) {
-  if (when_ns == kNever) {
-    cv.wait(lock, ready);
-  } else {
-    cv.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(when_ns)), ready);
+// The largest batch that takes less than waking another thread: whoever brings it executes it.
+int64_t largest_quick_batch(const LatencyCurve& curve) {
+  int64_t rows = 0;
+  for (const LatencyCurve::Point& point : curve.points) {
+    if (point.p50_ns <= 0 || point.p50_ns > kQuickNs) break;
+    rows = point.batch_size;
   }
-}
-
-int64_t deadline(int64_t now_ns, int64_t length_ns) {
-  return length_ns > kNever - now_ns ? kNever : now_ns + length_ns;
+  return rows;
 }
 
 void answer(const Step& refusal) {
@@ -51,6 +48,7 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
        std::vector<std::unique_ptr<BatchExecutor>> executors, const SchedulerOptions& options)
       : name_(config.name),
         options_(options),
+        quick_rows_(largest_quick_batch(options.latency_curve)),
         executors_(std::move(executors)),
         statistics(std::make_shared<ModelStatistics>(executors_.size())),
         release_(config.dynamic_batching && config.dynamic_batching->preserve_ordering),
@@ -89,7 +87,6 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
   JobPtr make_job(Step& step, DeviceArbiter::Lease lease, int64_t now_ns);
   JobPtr form_job_here_locked(int64_t now_ns);
   void begin_locked(const JobPtr& job);
-  bool is_quick(int64_t batch_size) const;
   void execute(size_t index, const JobPtr& job);
   void give_up(const JobPtr& job, std::unique_lock<std::mutex>& lock, const Status& status);
   void call_leader_locked();
@@ -101,6 +98,7 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
 
   const std::string name_;
   const SchedulerOptions options_;
+  const int64_t quick_rows_;
   const std::vector<std::unique_ptr<BatchExecutor>> executors_;
 
  public:
@@ -157,21 +155,15 @@ void Scheduler::Core::call_keeper_locked(int64_t by_ns) {
   keeper_cv_.notify_one();
 }
 
-// What takes less than waking another thread is executed by whoever brings it.
-bool Scheduler::Core::is_quick(int64_t batch_size) const {
-  for (const LatencyCurve::Point& point : options_.latency_curve.points)
-    if (point.batch_size >= batch_size) return point.p50_ns > 0 && point.p50_ns <= kQuickNs;
-  return false;
-}
-
 // A batch for the caller itself, if the only instance is idle and the policy would send one now; null otherwise.
 Scheduler::Core::JobPtr Scheduler::Core::form_job_here_locked(int64_t now_ns) {
-  if (executors_.size() != 1 || !leader_waits_ || leader_called_ || lent_ || idle_ == 0) return nullptr;
+  if (quick_rows_ == 0 || executors_.size() != 1 || !leader_waits_ || leader_called_ || lent_ || idle_ == 0)
+    return nullptr;
   const Decision decision = former_.peek(now_ns, device_locked());
   if (decision.action != Decision::Action::kDispatch) return nullptr;
   int64_t rows = 0;
   for (const InferRequest* request : decision.requests) rows += request->batch_size;
-  if (!is_quick(rows)) return nullptr;
+  if (rows > quick_rows_) return nullptr;
   DeviceArbiter::Lease lease;
   if (client_ != nullptr) {
     lease = options_.arbiter->try_acquire(client_);
@@ -332,14 +324,7 @@ void Scheduler::Core::execute(size_t index, const JobPtr& job) {
     batch.items.push_back({.request = request.get(), .status = {}, .outputs = {}, .parameters = {}, .shared = request});
     batch.batch_size += request->batch_size;
   }
-  Status status;
-  try {
-    status = executors_[index]->execute(batch);
-  } catch (const std::exception& error) {
-    status = internal_error(fmt::format("executing model '{}' threw: {}", name_, error.what()));
-  } catch (...) {
-    status = internal_error(fmt::format("executing model '{}' threw an unknown exception", name_));
-  }
+  const Status status = execute_batch(*executors_[index], batch, name_);
   const int64_t now_ns = monotonic_now_ns();
   DeviceArbiter::Lease lease;
   {
@@ -358,18 +343,8 @@ void Scheduler::Core::execute(size_t index, const JobPtr& job) {
   std::vector<Status> statuses;
   for (size_t i = 0; i < requests.size(); ++i) {
     BatchItem& item = batch.items[i];
-    InferResponse response;
-    response.status = status.is_ok() ? std::move(item.status) : status;
-    if (response.status.is_ok()) {
-      response.outputs = std::move(item.outputs);
-      response.parameters = std::move(item.parameters);
-    } else {
-      response.reason = FailureReason::kBackend;
-    }
-    Timeline& timeline = requests[i]->timeline;
-    timeline.compute_done_ns = batch.compute_done_ns != 0 ? batch.compute_done_ns : now_ns;
-    timeline.input_done_ns = batch.input_done_ns != 0 ? batch.input_done_ns : timeline.batch_formed_ns;
-    timeline.output_done_ns = now_ns;
+    InferResponse response = take_response(item, status);
+    stamp(requests[i]->timeline, batch, now_ns);
     statuses.push_back(response.status);
     if (!item.deferred || !status.is_ok()) answers.emplace_back(requests[i], std::move(response));
   }

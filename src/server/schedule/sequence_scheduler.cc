@@ -5,36 +5,15 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "server/schedule/execution.h"
 #include "server/schedule/ordered_release.h"
 #include "server/schedule/sequence_former.h"
 
 namespace flywheel::schedule {
-namespace {
-
-template <class Predicate>
-void wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, int64_t when_ns, Predicate ready) {
-  if (when_ns == kNever) {
-    cv.wait(lock, ready);
-  } else {
-    cv.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(when_ns)), ready);
-  }
-}
-
-int64_t deadline(int64_t now_ns, int64_t length_ns) {
-  return length_ns > kNever - now_ns ? kNever : now_ns + length_ns;
-}
-
-std::string with_prefix(const InferRequest& request, const std::string& message) {
-  return fmt::format("[request id: {}] {}", request.id.empty() ? "<id_unknown>" : request.id, message);
-}
-
-}  // namespace
-
 // Shared by the scheduler and its threads, because a thread whose executor hangs outlives stop(). All state is guarded
 // by mutex_; no callback is called under it, and of executors only give_up.
 class SequenceScheduler::Core : public CancelListener, public std::enable_shared_from_this<SequenceScheduler::Core> {
@@ -162,7 +141,7 @@ void SequenceScheduler::Core::enqueue(RequestPtr request) {
       return;
     }
   }
-  refusal.status = {refusal.status.code(), with_prefix(*request, refusal.status.message())};
+  refusal.status = {refusal.status.code(), request_prefix(request->id) + refusal.status.message()};
   request->respond(std::move(refusal));
 }
 
@@ -236,14 +215,7 @@ void SequenceScheduler::Core::execute(size_t index, const std::shared_ptr<Job>& 
     batch.items.push_back({.request = request, .status = {}, .outputs = {}, .parameters = {}, .shared = row.request});
     ++batch.batch_size;
   }
-  Status status;
-  try {
-    status = executors_[index]->execute(batch);
-  } catch (const std::exception& error) {
-    status = internal_error(fmt::format("executing model '{}' threw: {}", name_, error.what()));
-  } catch (...) {
-    status = internal_error(fmt::format("executing model '{}' threw an unknown exception", name_));
-  }
+  const Status status = execute_batch(*executors_[index], batch, name_);
   lease.release();
   const int64_t now_ns = monotonic_now_ns();
 
@@ -253,20 +225,10 @@ void SequenceScheduler::Core::execute(size_t index, const std::shared_ptr<Job>& 
   for (size_t i = 0; i < job->rows.size(); ++i) {
     const RequestPtr& request = job->rows[i].request;
     if (request == nullptr) continue;
-    InferResponse response;
-    response.status = status.is_ok() ? std::move(batch.items[i].status) : status;
-    if (response.status.is_ok()) {
-      response.outputs = std::move(batch.items[i].outputs);
-      response.parameters = std::move(batch.items[i].parameters);
-      states[i] = tensors_.take_states(wanted[i], response.outputs);
-    } else {
-      response.reason = FailureReason::kBackend;
-    }
+    InferResponse response = take_response(batch.items[i], status);
+    if (response.status.is_ok()) states[i] = tensors_.take_states(wanted[i], response.outputs);
     request->requested_outputs = std::move(wanted[i]);
-    Timeline& timeline = request->timeline;
-    timeline.compute_done_ns = batch.compute_done_ns != 0 ? batch.compute_done_ns : now_ns;
-    timeline.input_done_ns = batch.input_done_ns != 0 ? batch.input_done_ns : timeline.batch_formed_ns;
-    timeline.output_done_ns = now_ns;
+    stamp(request->timeline, batch, now_ns);
     statuses.push_back(response.status);
     if (!batch.items[i].deferred || !status.is_ok()) answers.emplace_back(request, std::move(response));
   }

@@ -297,7 +297,7 @@ Status read_infer_message(const http::Body& message, const InferSources& sources
 Status with_request_prefix(const Status& status, std::string_view id) {
   // The queue's refusals carry the prefix already.
   if (status.is_ok() || status.message().starts_with("[request id: ")) return status;
-  return {status.code(), repository::request_prefix(id) + status.message()};
+  return {status.code(), schedule::request_prefix(id) + status.message()};
 }
 
 Result<OutMessage> make_infer_message(const repository::ServedModel& model, const InferWishes& wishes,

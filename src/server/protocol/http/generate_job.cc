@@ -41,7 +41,7 @@ class GenerateJob : public Job {
   void send_event(const schedule::InferResponse& response);
   Status with_prefix(const Status& status) const {
     if (status.message().starts_with("[request id: ")) return status;
-    return {status.code(), repository::request_prefix(id_) + status.message()};
+    return {status.code(), schedule::request_prefix(id_) + status.message()};
   }
 
   Exchange* const exchange_;  // owns this
