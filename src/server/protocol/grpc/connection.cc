@@ -10,13 +10,13 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "server/protocol/net/pieces.h"
 #include "server/schedule/timeline.h"
 
 namespace flywheel::grpc {
 namespace {
 
 constexpr int kMaxReadsPerEvent = 8;  // then other connections have their turn
-constexpr size_t kMaxPieces = 64;
 constexpr size_t kMaxSpareBytes = 512 << 10;
 constexpr uint32_t kMaxFrameBytes = 256 << 10;
 constexpr int64_t kNsPerMs = 1'000'000;
@@ -274,27 +274,13 @@ void Connection::flush() {
 
 bool Connection::write_output() {
   while (!outgoing_.empty()) {
-    iovec pieces[kMaxPieces];
-    size_t count = 0;
-    size_t skip = outgoing_offset_;
-    auto add = [&](const void* data, size_t size) {
-      if (size <= skip) {
-        skip -= size;
-        return;
-      }
-      if (count == kMaxPieces) return;
-      pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skip, size - skip};
-      skip = 0;
-    };
+    net::Pieces pieces(outgoing_offset_);
     for (const Outgoing& out : outgoing_) {
-      add(out.text.data(), out.text.size());
-      add(out.blob.bytes.data(), out.blob.bytes.size());
-      if (count == kMaxPieces) break;
+      pieces.add(out.text.data(), out.text.size());
+      pieces.add(out.blob.bytes.data(), out.blob.bytes.size());
+      if (pieces.full()) break;
     }
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = pieces.send(socket_);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {

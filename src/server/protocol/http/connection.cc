@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "server/protocol/http/slow_lane.h"
+#include "server/protocol/net/pieces.h"
 #include "server/schedule/timeline.h"
 
 namespace flywheel::http {
@@ -21,7 +22,6 @@ constexpr size_t kFirstChunkedRoom = 16 << 10;
 constexpr size_t kInlineBodyBytes = 16 << 10;  // bodies up to this travel in the same piece as their head
 constexpr size_t kInlineBlobBytes = 4 << 10;   // copying these frees a whole batch's outputs early
 constexpr size_t kMaxMergedBytes = 64 << 10;
-constexpr size_t kMaxPieces = 64;
 constexpr size_t kFreeAnswerBytes = 16 << 10;  // answers up to this take nothing from the budget
 constexpr size_t kMaxUnsentBytes = 1 << 20;    // of a connection; then it is not read until these are sent
 constexpr size_t kMaxUnsentStreamBytes = 64 << 20;
@@ -459,28 +459,14 @@ void Connection::finish_after_last() {
 
 bool Connection::write_output() {
   while (!outgoing_.empty()) {
-    iovec pieces[kMaxPieces];
-    size_t count = 0;
-    size_t skip = outgoing_offset_;
-    auto add = [&](const void* data, size_t size) {
-      if (size <= skip) {
-        skip -= size;
-        return;
-      }
-      if (count == kMaxPieces) return;
-      pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skip, size - skip};
-      skip = 0;
-    };
+    net::Pieces pieces(outgoing_offset_);
     for (const Outgoing& out : outgoing_) {
-      add(out.text.data(), out.text.size());
-      add(out.body.data(), out.body.size());
-      for (const Response::Blob& blob : out.blobs) add(blob.bytes.data(), blob.bytes.size());
-      if (count == kMaxPieces) break;
+      pieces.add(out.text.data(), out.text.size());
+      pieces.add(out.body.data(), out.body.size());
+      for (const Response::Blob& blob : out.blobs) pieces.add(blob.bytes.data(), blob.bytes.size());
+      if (pieces.full()) break;
     }
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = pieces.send(socket_);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
