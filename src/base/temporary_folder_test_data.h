@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model repository in a temporary folder, for tests: files are written by it and removed with it.
+// A folder for the files of one test, such as a model repository: written through it and removed with it.
 #pragma once
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-namespace flywheel::repository {
+namespace flywheel {
 
 class TemporaryFolder {
  public:
@@ -34,4 +34,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace flywheel::repository
+}  // namespace flywheel

@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/temporary_folder_test_data.h"
 #include "server/protocol/http/client.h"
 #include "server/protocol/http/load_generator.h"
 #include "server/repository/fake_engine.h"
-#include "server/repository/repository_test_data.h"
 #include "server/server.h"
 
 namespace flywheel::server {
@@ -107,7 +107,7 @@ class ServerTest : public testing::Test {
     return {json + bytes_of(values), std::move(fields)};
   }
 
-  repository::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   std::shared_ptr<repository::FakeDevice> device_ = std::make_shared<repository::FakeDevice>();
   ServerOptions options_;
   std::unique_ptr<Server> server_;

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <future>
 
+#include "base/temporary_folder_test_data.h"
 #include "server/repository/fake_engine.h"
 #include "server/repository/load_order.h"
 #include "server/repository/model_repository.h"
-#include "server/repository/repository_test_data.h"
 
 namespace flywheel::repository {
 namespace {

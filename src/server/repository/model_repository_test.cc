@@ -7,8 +7,8 @@
 #include <future>
 #include <thread>
 
+#include "base/temporary_folder_test_data.h"
 #include "server/repository/fake_engine.h"
-#include "server/repository/repository_test_data.h"
 
 namespace flywheel::repository {
 namespace {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <future>
 
+#include "base/temporary_folder_test_data.h"
 #include "server/repository/fake_engine.h"
 #include "server/repository/model_repository.h"
-#include "server/repository/repository_test_data.h"
 
 namespace flywheel::repository {
 namespace {

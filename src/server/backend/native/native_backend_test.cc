@@ -11,6 +11,7 @@
 #include <fstream>
 #include <vector>
 
+#include "base/temporary_folder_test_data.h"
 #include "server/config/parse_config.h"
 
 namespace flywheel::native {
@@ -26,8 +27,6 @@ constexpr const char* kConfig =
 class NativeTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "flywheel-native-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     std::filesystem::create_directories(folder_ + "/1");
     std::ofstream(folder_ + "/1/scale.txt") << "2.5\n";
     std::filesystem::copy(FLYWHEEL_SCALE_BACKEND, folder_ + "/libflywheel_scale.so");
@@ -35,7 +34,6 @@ class NativeTest : public testing::Test {
   void TearDown() override {
     instance_.reset();
     model_.reset();
-    std::filesystem::remove_all(folder_);
   }
   Status load(const std::string& text, const std::string& backend_folder = "") {
     instance_.reset();
@@ -48,7 +46,8 @@ class NativeTest : public testing::Test {
     return {};
   }
 
-  std::string folder_;
+  const TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   config::ModelConfig config_;
   std::shared_ptr<backend::OpenModel> model_;
   std::unique_ptr<schedule::BatchExecutor> instance_;

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/temporary_folder_test_data.h"
 #include "server/backend/python/python_backend.h"
 #include "server/config/parse_config.h"
 #include "server/schedule/scheduler.h"
@@ -65,14 +66,11 @@ class PythonTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!has_numpy()) GTEST_SKIP() << "no python3 with numpy: neither in .venv nor in the PATH";
-    std::string pattern = (std::filesystem::temp_directory_path() / "flywheel-python-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     std::filesystem::create_directories(folder_ + "/1");
   }
   void TearDown() override {
     runner_.reset();
     model_.reset();
-    if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
   Status load(const std::string& config_text, const std::string& code) {
     runner_.reset();
@@ -127,7 +125,8 @@ class PythonTest : public testing::Test {
     return copied;
   }
 
-  std::string folder_;
+  const TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   PythonOptions options_;
   config::ModelConfig config_;
   std::shared_ptr<backend::OpenModel> model_;
