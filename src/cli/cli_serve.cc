@@ -61,7 +61,7 @@ sigset_t signal_set(std::initializer_list<int> numbers) {
 }
 
 Status build_for_server(const std::string& onnx_path, const std::string& engine_path,
-                        const repository::KnownShapes& shapes, const std::function<bool()>& keep_going) {
+                        const engines::KnownShapes& shapes, const std::function<bool()>& keep_going) {
   BuildOptions build;
   build.hints = {shapes.max_batch, shapes.dims};
   build.progress = [&](std::string_view, int, int) { return keep_going == nullptr || keep_going(); };

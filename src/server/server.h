@@ -65,9 +65,9 @@ struct ServerOptions {
   grpc::GrpcOptions grpc;  // the same for gRPC
 
   // Builds an engine from an ONNX file, atomically or not; see EngineBuilder. Empty: ONNX files are refused.
-  repository::EngineBuilder build_from_onnx;
+  engines::EngineBuilder build_from_onnx;
   // Empty: Engine::load. Tests give another one.
-  repository::EngineLoader load_engine;
+  engines::EngineLoader load_engine;
 };
 
 class Server {

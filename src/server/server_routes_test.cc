@@ -245,7 +245,7 @@ TEST_F(ServerTest, RefusesBadOptions) {
 
 TEST_F(ServerTest, BuildsFromOnnx) {
   folder_.write("m/1/model.onnx", "onnx");
-  options_.build_from_onnx = [](const std::string&, const std::string& engine, const repository::KnownShapes&,
+  options_.build_from_onnx = [](const std::string&, const std::string& engine, const engines::KnownShapes&,
                                 const std::function<bool()>&) -> Status {
     std::ofstream(engine) << "double";
     return {};
@@ -257,7 +257,7 @@ TEST_F(ServerTest, BuildsFromOnnx) {
 TEST_F(ServerTest, GivesUpBuildingWhenStopped) {
   folder_.write("m/1/model.onnx", "onnx");
   std::atomic<bool> building{false};
-  options_.build_from_onnx = [&](const std::string&, const std::string&, const repository::KnownShapes&,
+  options_.build_from_onnx = [&](const std::string&, const std::string&, const engines::KnownShapes&,
                                  const std::function<bool()>& keep_going) -> Status {
     building = true;
     while (keep_going()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

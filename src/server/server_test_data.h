@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/temporary_folder_test_data.h"
+#include "server/backend/engine/fake_engine.h"
 #include "server/protocol/http/client.h"
 #include "server/protocol/http/load_generator.h"
-#include "server/repository/fake_engine.h"
 #include "server/server.h"
 
 namespace flywheel::server {
@@ -29,7 +29,7 @@ class ServerTest : public testing::Test {
     options_.http_port = options_.grpc_port = options_.metrics_port = 0;
     options_.http_threads = 2;
     options_.cores = 2;
-    options_.load_engine = repository::fake_loader(device_);
+    options_.load_engine = engines::fake_loader(device_);
   }
   ~ServerTest() override {
     device_->open_gate();
@@ -108,7 +108,7 @@ class ServerTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::shared_ptr<repository::FakeDevice> device_ = std::make_shared<repository::FakeDevice>();
+  std::shared_ptr<engines::FakeDevice> device_ = std::make_shared<engines::FakeDevice>();
   ServerOptions options_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<http::Client> client_;

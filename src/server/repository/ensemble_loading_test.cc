@@ -8,7 +8,7 @@
 #include <future>
 
 #include "base/temporary_folder_test_data.h"
-#include "server/repository/fake_engine.h"
+#include "server/backend/engine/fake_engine.h"
 #include "server/repository/load_order.h"
 #include "server/repository/model_repository.h"
 
@@ -37,7 +37,7 @@ class EnsembleLoading : public testing::Test {
  protected:
   EnsembleLoading() {
     options_.paths = {folder_.path()};
-    options_.loader.engines.load = fake_loader(device_);
+    options_.loader.engines.load = engines::fake_loader(device_);
     options_.cores = 2;
     options_.load_threads = 1;  // nothing may wait for a thread
   }
@@ -89,7 +89,7 @@ class EnsembleLoading : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
+  std::shared_ptr<engines::FakeDevice> device_ = std::make_shared<engines::FakeDevice>();
   RepositoryOptions options_;
   std::unique_ptr<ModelRepository> repository_;
 };

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "flywheel/status.h"
+#include "server/backend/engine/engine_backend.h"
+#include "server/backend/engine/engine_cache.h"
 #include "server/backend/native/native_backend.h"
 #include "server/backend/python/python_backend.h"
 #include "server/config/model_config.h"
-#include "server/repository/engine_backend.h"
-#include "server/repository/engine_cache.h"
 #include "server/repository/runner_layers.h"
 #include "server/repository/served_model.h"
 #include "server/schedule/arbiter.h"
@@ -26,7 +26,7 @@ Result<std::vector<std::vector<std::string>>> read_label_files(const config::Mod
                                                                const std::string& model_folder);
 
 struct LoaderOptions {
-  EngineCacheOptions engines;
+  engines::EngineCacheOptions engines;
   bool auto_complete = true;  // false: config.pbtxt has to say everything
   int threads = 0;            // of each execution context
   schedule::DeviceArbiter* arbiter = nullptr;
@@ -52,7 +52,7 @@ class ModelLoader {
   const backend::Backend& choose_backend(const config::ModelConfig& parsed, const std::string& version_folder) const;
 
   const LoaderOptions options_;
-  const EngineBackend engines_;
+  const engines::EngineBackend engines_;
   const python::PythonBackend python_;
   const native::NativeBackend native_;
 };

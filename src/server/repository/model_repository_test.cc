@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/temporary_folder_test_data.h"
-#include "server/repository/fake_engine.h"
+#include "server/backend/engine/fake_engine.h"
 
 namespace flywheel::repository {
 namespace {
@@ -21,7 +21,7 @@ class ModelRepositoryTest : public testing::Test {
  protected:
   ModelRepositoryTest() {
     options_.paths = {folder_.path()};
-    options_.loader.engines.load = fake_loader(device_);
+    options_.loader.engines.load = engines::fake_loader(device_);
     options_.cores = 2;
   }
   ~ModelRepositoryTest() override {
@@ -75,7 +75,7 @@ class ModelRepositoryTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
+  std::shared_ptr<engines::FakeDevice> device_ = std::make_shared<engines::FakeDevice>();
   RepositoryOptions options_;
   std::unique_ptr<ModelRepository> repository_;
 };
@@ -243,7 +243,7 @@ TEST_F(ModelRepositoryTest, StopAnswersEverything) {
 TEST_F(ModelRepositoryTest, BuildsFromOnnxOnceAndAgainWhenItChanges) {
   int builds = 0;
   options_.loader.engines.machine = "test machine";
-  options_.loader.engines.build = [&](const std::string& onnx, const std::string& engine, const KnownShapes&,
+  options_.loader.engines.build = [&](const std::string& onnx, const std::string& engine, const engines::KnownShapes&,
                                       const std::function<bool()>& keep_going) -> Status {
     EXPECT_TRUE(keep_going());
     EXPECT_THAT(onnx, HasSubstr("/m/1/model.onnx"));
@@ -276,7 +276,7 @@ TEST_F(ModelRepositoryTest, BuildsFromOnnxOnceAndAgainWhenItChanges) {
 
 TEST_F(ModelRepositoryTest, BuildsFromOnnxForTheConfiguredShapes) {
   std::vector<std::string> shapes;
-  options_.loader.engines.build = [&](const std::string&, const std::string& engine, const KnownShapes& known,
+  options_.loader.engines.build = [&](const std::string&, const std::string& engine, const engines::KnownShapes& known,
                                       const std::function<bool()>&) -> Status {
     shapes.push_back(known.to_string());
     std::ofstream(engine) << "text";
@@ -296,7 +296,7 @@ TEST_F(ModelRepositoryTest, BuildsFromOnnxForTheConfiguredShapes) {
 TEST_F(ModelRepositoryTest, SaysWhyAnOnnxFileCannotBeBuilt) {
   folder_.write("m/1/model.onnx", "onnx");
   EXPECT_THAT(start().message(), HasSubstr("started without the compiler"));
-  options_.loader.engines.build = [](const std::string&, const std::string& engine, const KnownShapes&,
+  options_.loader.engines.build = [](const std::string&, const std::string& engine, const engines::KnownShapes&,
                                      const std::function<bool()>&) {
     std::ofstream(engine) << "half";
     return unsupported("node 'n' (Foo): no such operator");
@@ -324,7 +324,7 @@ TEST_F(ModelRepositoryTest, WarmsUpBeforeItServes) {
 TEST_F(ModelRepositoryTest, WhatALoadThrowsIsItsFailure) {
   folder_.write("m/1/model.onnx", "onnx");
   folder_.write("other/1/model.engine", "double");
-  options_.loader.engines.build = [](const std::string&, const std::string&, const KnownShapes&,
+  options_.loader.engines.build = [](const std::string&, const std::string&, const engines::KnownShapes&,
                                      const std::function<bool()>&) -> Status { throw std::bad_alloc(); };
   EXPECT_THAT(start().message(), HasSubstr("there is not enough memory to load version 1 of 'm'"));
   EXPECT_TRUE(repository_->find("other").is_ok());

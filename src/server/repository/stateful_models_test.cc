@@ -8,7 +8,7 @@
 #include <future>
 
 #include "base/temporary_folder_test_data.h"
-#include "server/repository/fake_engine.h"
+#include "server/backend/engine/fake_engine.h"
 #include "server/repository/model_repository.h"
 
 namespace flywheel::repository {
@@ -22,7 +22,7 @@ class StatefulModels : public testing::Test {
  protected:
   StatefulModels() {
     options_.paths = {folder_.path()};
-    options_.loader.engines.load = fake_loader(device_);
+    options_.loader.engines.load = engines::fake_loader(device_);
     options_.cores = 2;
   }
   Status serve(const std::string& kind, const std::string& config) {
@@ -61,7 +61,7 @@ class StatefulModels : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
+  std::shared_ptr<engines::FakeDevice> device_ = std::make_shared<engines::FakeDevice>();
   RepositoryOptions options_;
   std::unique_ptr<ModelRepository> repository_;
 };

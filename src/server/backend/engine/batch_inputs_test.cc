@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/batch_inputs.h"
+#include "server/backend/engine/batch_inputs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "server/repository/request_check.h"
-
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 using config::DataType;
@@ -71,36 +69,5 @@ TEST(RaggedOutputs, AreCutByTheInputsShapes) {
   EXPECT_FALSE(add_cut(data, "y", DataType::kFp32, 4, 40, {1, 1}, at, outputs).is_ok());
 }
 
-TEST(OptionalInputs, MayBeLeftOut) {
-  config::ModelConfig config;
-  config.name = "m";
-  config.max_batch_size = 4;
-  for (const char* name : {"a", "b"}) {
-    config::TensorConfig& tensor = config.inputs.emplace_back();
-    tensor.name = name;
-    tensor.data_type = DataType::kUint8;
-    tensor.dims = {1};
-    tensor.optional = name[0] == 'a';
-  }
-  static const std::byte kByte[1] = {};
-  schedule::InferRequest request;
-  request.inputs.push_back({"b", DataType::kUint8, {1, 1}, kByte});
-  const Status status = check_request(config, request);
-  ASSERT_TRUE(status.is_ok()) << status.message();
-  ASSERT_EQ(request.inputs.size(), 2u);
-  EXPECT_EQ(request.inputs[0].data_type, DataType::kInvalid);
-  EXPECT_EQ(request.inputs[1].name, "b");
-  schedule::InferRequest with;
-  with.inputs.push_back({"b", DataType::kUint8, {1, 1}, kByte});
-  with.inputs.push_back({"a", DataType::kUint8, {1, 1}, kByte});
-  ASSERT_TRUE(check_request(config, with).is_ok());
-  EXPECT_NE(with.signature, request.signature);
-  schedule::InferRequest without;
-  without.inputs.push_back({"a", DataType::kUint8, {1, 1}, kByte});
-  EXPECT_EQ(check_request(config, without).message(),
-            "[request id: <id_unknown>] expected number of inputs between 1 and 2 but got 1 inputs for model 'm'. Got "
-            "input(s) ['a'], but missing required input(s) ['b']. Please provide all required input(s).");
-}
-
 }  // namespace
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/batch_inputs.h"
+#include "server/backend/engine/batch_inputs.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "tensor/shape.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 using Kind = config::BatchInput::Kind;
@@ -83,4 +83,4 @@ Status add_cut(const std::shared_ptr<std::byte>& data, const std::string& name, 
   return {};
 }
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

@@ -14,7 +14,7 @@
 #include "server/config/model_config.h"
 #include "server/schedule/batch_executor.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 
 struct ComputedInput {
   std::vector<int64_t> shape;
@@ -30,4 +30,4 @@ Status add_cut(const std::shared_ptr<std::byte>& data, const std::string& name, 
                size_t element_bytes, size_t total_bytes, const std::vector<int64_t>& shape, size_t& at,
                std::vector<schedule::OutputTensor>& outputs);
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

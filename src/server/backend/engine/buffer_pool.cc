@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/buffer_pool.h"
+#include "server/backend/engine/buffer_pool.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 constexpr size_t kAlignment = 64;
@@ -56,4 +56,4 @@ void BufferPool::give_back(Block block) {
   std::free(block.data);
 }
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

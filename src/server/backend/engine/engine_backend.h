@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "server/backend/backend.h"
-#include "server/repository/engine_cache.h"
+#include "server/backend/engine/engine_cache.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 
 class EngineBackend : public backend::Backend {
  public:
@@ -22,4 +22,4 @@ class EngineBackend : public backend::Backend {
   const int threads_;
 };
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/model_instance.h"
+#include "server/backend/engine/model_instance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/backend/engine/engine_description.h"
+#include "server/backend/engine/fake_engine.h"
 #include "server/config/parse_config.h"
-#include "server/repository/engine_description.h"
-#include "server/repository/fake_engine.h"
 #include "server/repository/request_check.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 using config::DataType;
@@ -48,7 +48,7 @@ class ModelInstanceTest : public testing::Test {
   Status execute() {
     batch_ = {};
     for (const auto& request : requests_) {
-      FW_RETURN_IF_ERROR(check_request(config_, *request));
+      FW_RETURN_IF_ERROR(repository::check_request(config_, *request));
       batch_.items.emplace_back();
       batch_.items.back().request = request.get();
       batch_.batch_size += request->batch_size;
@@ -193,4 +193,4 @@ TEST(MapDims, MovesVariableExtents) {
 }
 
 }  // namespace
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

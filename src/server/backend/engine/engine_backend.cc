@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/engine_backend.h"
+#include "server/backend/engine/engine_backend.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "flywheel/engine.h"
-#include "server/repository/buffer_pool.h"
-#include "server/repository/engine_description.h"
-#include "server/repository/model_instance.h"
+#include "server/backend/engine/buffer_pool.h"
+#include "server/backend/engine/engine_description.h"
+#include "server/backend/engine/model_instance.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 // Outputs of batches whose responses are still being sent.
@@ -148,4 +148,4 @@ Result<std::shared_ptr<backend::OpenModel>> EngineBackend::open(const backend::M
       std::make_shared<EngineModel>(std::move(engine).value(), std::move(file_name), threads_));
 }
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

@@ -15,7 +15,7 @@
 #include "flywheel/engine.h"
 #include "flywheel/status.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 
 // What a model's configuration says of the shapes that will come.
 struct KnownShapes {
@@ -50,4 +50,4 @@ class EngineCache {
   const EngineCacheOptions options_;
 };
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

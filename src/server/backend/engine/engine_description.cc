@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/engine_description.h"
+#include "server/backend/engine/engine_description.h"
 
 #include <algorithm>
 #include <cctype>
 #include <limits>
 #include <string_view>
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 bool is_name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -103,4 +103,4 @@ std::vector<int64_t> map_dims(std::span<const int64_t> from, std::span<const int
   return mapped;
 }
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

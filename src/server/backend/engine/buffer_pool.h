@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
@@ -31,4 +31,4 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::vector<Block> kept_;
 };
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

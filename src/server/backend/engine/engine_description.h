@@ -13,7 +13,7 @@
 #include "server/config/model_description.h"
 #include "server/schedule/batch_policy.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 
 config::DataType to_data_type(DType dtype);
 
@@ -29,4 +29,4 @@ schedule::LatencyCurve latency_curve_of(const Engine& engine);
 std::vector<int64_t> map_dims(std::span<const int64_t> from, std::span<const int64_t> to,
                               std::span<const int64_t> dims);
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/engine_cache.h"
+#include "server/backend/engine/engine_cache.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/mapped_file.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 namespace fs = std::filesystem;
@@ -149,4 +149,4 @@ Result<std::shared_ptr<Engine>> EngineCache::load_or_build(const std::string& on
   return options_.load(path.string());
 }
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

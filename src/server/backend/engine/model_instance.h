@@ -14,11 +14,11 @@
 
 #include "base/aligned_buffer.h"
 #include "flywheel/engine.h"
+#include "server/backend/engine/buffer_pool.h"
 #include "server/config/model_config.h"
-#include "server/repository/buffer_pool.h"
 #include "server/schedule/batch_executor.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 
 class ModelInstance : public schedule::BatchExecutor {
  public:
@@ -71,4 +71,4 @@ class ModelInstance : public schedule::BatchExecutor {
   std::vector<void*> output_pointers_;
 };
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/repository/model_instance.h"
+#include "server/backend/engine/model_instance.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "server/repository/batch_inputs.h"
-#include "server/repository/engine_description.h"
+#include "server/backend/engine/batch_inputs.h"
+#include "server/backend/engine/engine_description.h"
 #include "server/schedule/timeline.h"
 #include "tensor/shape.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 namespace {
 
 using schedule::BatchItem;
@@ -232,4 +232,4 @@ Status ModelInstance::scatter(std::span<BatchItem> items) {
   return {};
 }
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines

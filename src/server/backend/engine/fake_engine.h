@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "flywheel/engine.h"
-#include "server/repository/engine_cache.h"
+#include "server/backend/engine/engine_cache.h"
 #include "tensor/shape.h"
 
-namespace flywheel::repository {
+namespace flywheel::engines {
 
 // Shared by all engines of a test: what they ran, and a gate that holds them.
 class FakeDevice {
@@ -259,4 +259,4 @@ inline EngineLoader fake_loader(std::shared_ptr<FakeDevice> device) {
   };
 }
 
-}  // namespace flywheel::repository
+}  // namespace flywheel::engines
