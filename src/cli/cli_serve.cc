@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/resident_memory.h"
 #include "cli/verb.h"
 #include "flywheel/compiler.h"
 #include "server/server.h"
@@ -65,7 +66,9 @@ Status build_for_server(const std::string& onnx_path, const std::string& engine_
   BuildOptions build;
   build.hints = {shapes.max_batch, shapes.dims};
   build.progress = [&](std::string_view, int, int) { return keep_going == nullptr || keep_going(); };
-  FW_ASSIGN_OR_RETURN(BuildReport report, build_engine(onnx_path, engine_path, build));
+  Result<BuildReport> built = build_engine(onnx_path, engine_path, build);
+  give_back_resident_memory();
+  FW_ASSIGN_OR_RETURN(BuildReport report, std::move(built));
   for (const std::string& note : report.notes) log(LogLevel::kInfo, "{}", note);
   return Status::ok();
 }
@@ -138,6 +141,7 @@ Status serve(const ServeFlags& flags) {
   const pid_t process = getpid();
   std::thread loader([&] {
     loaded = server->wait_until_loaded();
+    give_back_resident_memory();
     if (loaded.is_ok()) {
       log(LogLevel::kInfo, "all models are ready");
     } else {
@@ -226,6 +230,12 @@ void add_serve(CLI::App& app, Verb& chosen) {
   verb->add_option("--grpc-thread-count,--grpc-infer-thread-count", options.grpc_threads,
                    "0: one for every two cores, 8 at most")
       ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  verb->add_option(
+          "--busy-poll-us", options.busy_poll_us,
+          "How long an HTTP or gRPC thread that gets requests in quick succession asks for the next one before "
+          "it sleeps; 0: not at all; -1: 50 with two cores or more")
+      ->check(CLI::Range(-1, 10'000))
       ->capture_default_str();
   verb->add_option("--grpc-infer-response-compression-level", options.grpc.response_compression,
                    "none; low, medium or high: responses are compressed where the client takes it")

@@ -18,6 +18,7 @@ namespace flywheel::server {
 namespace {
 
 constexpr int kMaxHttpThreads = 8;
+constexpr int kBusyPollUs = 50;
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kAnswerTimeMs = 500;
 
@@ -79,6 +80,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   const int threads = std::clamp(machine.cores / 2, 1, kMaxHttpThreads);
   if (listening.http_threads == 0) listening.http_threads = threads;
   if (listening.grpc_threads == 0) listening.grpc_threads = threads;
+  if (listening.busy_poll_us < 0) listening.busy_poll_us = machine.cores > 1 ? kBusyPollUs : 0;
   FW_RETURN_IF_ERROR(server->start_listening(listening));
   server->repository_->start();
   return server;
@@ -91,6 +93,7 @@ Status Server::start_listening(const ServerOptions& options) {
   inference.port = static_cast<uint16_t>(options.http_port);
   inference.reuse_port = options.reuse_http_port;
   inference.threads = options.http_threads;
+  inference.busy_poll_us = options.busy_poll_us;
   http::KServeOptions protocol;
   protocol.server_name = options.server_id;
   protocol.shared_memory = regions_;
@@ -119,6 +122,7 @@ Status Server::start_grpc(const ServerOptions& options) {
   listening.port = static_cast<uint16_t>(options.grpc_port);
   listening.reuse_port = options.reuse_grpc_port;
   listening.threads = options.grpc_threads;
+  listening.busy_poll_us = options.busy_poll_us;
   grpc::ServiceOptions protocol;
   protocol.server_name = options.server_id;
   protocol.shared_memory = regions_;

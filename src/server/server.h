@@ -53,6 +53,9 @@ struct ServerOptions {
   int grpc_port = 8001;      // 0: any free one
   bool reuse_grpc_port = false;
   int grpc_threads = 0;  // as http_threads
+  // How long a thread of both that gets requests in quick succession asks for the next one before it sleeps, so that
+  // nobody waits for it to wake. 0: not at all; -1: 50 where there is a core for it, 0 on a single one.
+  int busy_poll_us = -1;
   bool allow_metrics = true;
   std::string metrics_address;  // "": as http_address
   int metrics_port = 8002;      // 0: any free one

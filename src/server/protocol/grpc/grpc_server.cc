@@ -24,6 +24,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::start(const GrpcOptions& options
   listening.port = options.port;
   listening.reuse_port = options.reuse_port;
   listening.threads = options.threads;
+  listening.busy_poll_us = options.busy_poll_us;
   listening.max_connections = options.max_connections;
   listening.shortest_timeout_ms =
       std::min({options.handshake_timeout_ms, options.message_timeout_ms, options.write_timeout_ms,

@@ -25,6 +25,7 @@ struct GrpcOptions {
   uint16_t port = 8001;     // 0: any free one
   bool reuse_port = false;  // other processes may listen on the same port
   int threads = 1;
+  int64_t busy_poll_us = 0;  // how long a busy thread asks for the next event before it sleeps
   uint64_t max_message_bytes = std::numeric_limits<int32_t>::max();
   int64_t max_total_message_bytes = int64_t{4} << 30;  // of all requests in hand, and of all answers not yet taken
   int max_connections = 16384;

@@ -26,6 +26,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
   listening.port = options.port;
   listening.reuse_port = options.reuse_port;
   listening.threads = options.threads;
+  listening.busy_poll_us = options.busy_poll_us;
   listening.max_connections = options.max_connections;
   listening.shortest_timeout_ms = std::min({options.head_timeout_ms, options.body_timeout_ms, options.write_timeout_ms,
                                             options.idle_timeout_ms, options.linger_timeout_ms});

@@ -19,6 +19,17 @@ TEST_F(HttpServerTest, KeepsConnectionsAlive) {
   EXPECT_EQ(server_->counts().connections_accepted, 1u);
 }
 
+TEST_F(HttpServerTest, AnswersAndStopsWhileItPollsForTheNextRequest) {
+  HttpOptions options;
+  options.threads = 1;
+  options.busy_poll_us = 10'000;
+  start(options);
+  Client client = connect();
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(client.post("/echo", std::to_string(i))->body, std::to_string(i));
+  EXPECT_EQ(connect().post("/echo", "another client")->body, "another client");
+  EXPECT_TRUE(server_->stop(10'000).is_ok());
+}
+
 TEST_F(HttpServerTest, TakesARequestSplitAnywhere) {
   start();
   const std::string text = format_request("POST", "/echo", {}, "hello");

@@ -18,6 +18,7 @@ struct HttpOptions {
   uint16_t port = 8000;     // 0: any free one
   bool reuse_port = false;  // other processes may listen on the same port
   int threads = 1;
+  int64_t busy_poll_us = 0;  // how long a busy thread asks for the next event before it sleeps
   ParserLimits parser;
   int64_t max_total_body_bytes = int64_t{4} << 30;    // of all requests in hand
   int64_t max_total_answer_bytes = int64_t{2} << 30;  // of all answers until they are sent

@@ -61,7 +61,8 @@ Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options
   }
   std::unique_ptr<Listener> listener(new Listener(options));
   FW_RETURN_IF_ERROR(listener->listen());
-  const ReactorOptions reactor{options.name, options.thread_name, max_connections, options.shortest_timeout_ms};
+  const ReactorOptions reactor{options.name, options.thread_name, max_connections, options.shortest_timeout_ms,
+                               options.busy_poll_us};
   for (int i = 0; i < options.threads; ++i) {
     listener->reactors_.push_back(std::make_unique<Reactor>(i, reactor, make_loop(i)));
   }

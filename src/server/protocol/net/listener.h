@@ -22,6 +22,7 @@ struct ListenerOptions {
   bool reuse_port = false;          // other processes may listen on the same port
   int threads = 1;
   int max_connections = 16384;
+  int64_t busy_poll_us = 0;            // how long a reactor that is busy asks for the next event before it sleeps
   int64_t shortest_timeout_ms = 1000;  // of those that connections check: how often they are asked follows from it
 };
 

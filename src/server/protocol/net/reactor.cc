@@ -2,6 +2,7 @@
 #include "server/protocol/net/reactor.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ namespace {
 constexpr size_t kScratchBytes = 128 << 10;
 constexpr int kMaxEvents = 256;
 constexpr int kMaxAcceptsPerEvent = 32;
+constexpr int64_t kNsPerUs = 1000;
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kLongestScanIntervalNs = 1000 * kNsPerMs;
 constexpr int64_t kShortestScanIntervalNs = 5 * kNsPerMs;
@@ -32,7 +34,10 @@ char g_listener_tag, g_inbox_tag;
 }  // namespace
 
 Reactor::Reactor(int number, ReactorOptions options, std::unique_ptr<Loop> loop)
-    : options_(std::move(options)), number_(number), loop_(std::move(loop)) {
+    : options_(std::move(options)),
+      number_(number),
+      loop_(std::move(loop)),
+      busy_poll_(options_.busy_poll_us * kNsPerUs) {
   loop_->scratch.resize(kScratchBytes);
   scan_interval_ns_ =
       std::clamp(options_.shortest_timeout_ms * kNsPerMs / 4, kShortestScanIntervalNs, kLongestScanIntervalNs);
@@ -125,10 +130,27 @@ int Reactor::timeout_ms() const {
   return static_cast<int>(std::clamp<int64_t>(left_ns / kNsPerMs + 1, 0, 1000));
 }
 
+int Reactor::wait_for_events(std::span<epoll_event> events, int timeout_ms) {
+  const int64_t began_ns = schedule::monotonic_now_ns();
+  auto wait = [&](int wait_ms) {
+    const int count = ::epoll_wait(loop_->epoll_fd, events.data(), static_cast<int>(events.size()), wait_ms);
+    loop_->now_ns = schedule::monotonic_now_ns();
+    return count;
+  };
+  int count = 0;
+  if (busy_poll_.is_worthwhile() && timeout_ms != 0) {
+    for (count = wait(0); count == 0 && loop_->now_ns - began_ns < busy_poll_.budget_ns(); count = wait(0)) {
+      ::sched_yield();  // a model that runs on this core goes first
+    }
+  }
+  if (count == 0) count = wait(timeout_ms);
+  busy_poll_.note_wait(loop_->now_ns - began_ns);
+  return count;
+}
+
 void Reactor::handle_events(int timeout_ms) {
   epoll_event events[kMaxEvents];
-  const int count = ::epoll_wait(loop_->epoll_fd, events, kMaxEvents, timeout_ms);
-  loop_->now_ns = schedule::monotonic_now_ns();
+  const int count = wait_for_events(events, timeout_ms);
   for (int i = 0; i < count; ++i) {
     void* tag = events[i].data.ptr;
     if (tag == &g_listener_tag) {

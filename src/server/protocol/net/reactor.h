@@ -6,12 +6,16 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "flywheel/status.h"
+#include "server/protocol/net/busy_poll.h"
 #include "server/protocol/net/connection.h"
+
+struct epoll_event;
 
 namespace flywheel::net {
 
@@ -20,6 +24,7 @@ struct ReactorOptions {
   std::string thread_name;
   int max_connections = 16384;  // of all reactors
   int64_t shortest_timeout_ms = 1000;
+  int64_t busy_poll_us = 0;
 };
 
 class Reactor {
@@ -39,6 +44,7 @@ class Reactor {
  private:
   void run();
   int timeout_ms() const;
+  int wait_for_events(std::span<epoll_event> events, int timeout_ms);
   void handle_events(int timeout_ms);
   void finish_round();
   void accept_connections();
@@ -54,6 +60,7 @@ class Reactor {
   const std::vector<std::unique_ptr<Reactor>>* peers_ = nullptr;
   int listening_socket_ = -1;
   bool listening_ = false;
+  BusyPoll busy_poll_;
   int64_t listen_again_ns_ = 0;  // after running out of file descriptors
   int64_t next_warning_ns_ = 0;  // of that
   int64_t next_scan_ns_ = 0;
