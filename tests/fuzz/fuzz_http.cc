@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target: HTTP requests for inference, from the first byte of the head to the last tensor. The first byte says in
-// pieces of which size the rest arrives; whatever the size, the result must be the same. Heads, chunked bodies,
-// compressed bodies and JSON all come from the same bytes.
+// Fuzz target: HTTP requests for inference, from the first byte of the head to the last tensor, and the other bodies.
+// The first byte says in pieces of which size the rest arrives; whatever the size, the result must be the same. Heads,
+// chunked bodies, compressed bodies and JSON all come from the same bytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -13,6 +13,7 @@
 #include "server/protocol/http/body.h"
 #include "server/protocol/http/content_coding.h"
 #include "server/protocol/http/control_body.h"
+#include "server/protocol/http/generate_body.h"
 #include "server/protocol/http/infer_body.h"
 #include "server/protocol/http/parser.h"
 #include "server/repository/request_check.h"
@@ -28,7 +29,9 @@ const config::ModelConfig& model() {
     config::ModelConfig made;
     made.name = "m";
     made.max_batch_size = 8;
-    made.inputs = {{"x", config::DataType::kFp32, {-1}, {}, {}}, {"i", config::DataType::kInt8, {2}, {}, {}}};
+    made.inputs = {{"x", config::DataType::kFp32, {-1}, {}, {}},
+                   {"i", config::DataType::kInt8, {2}, {}, {}},
+                   {"s", config::DataType::kString, {-1}, {}, {}, true}};
     made.outputs = {{"y", config::DataType::kFp32, {4}, {}, {}}};
     return made;
   }();
@@ -90,6 +93,9 @@ void read_body(std::string_view text, size_t json_bytes) {
       require(sum != 1u << 31);  // reads every byte that an instance would
     }
   }
+  schedule::InferRequest generated;
+  if (http::read_generate_body(body, model(), kMaxInputBytes, generated).is_ok())
+    (void)repository::check_request(model(), generated);
   (void)http::read_index_body(body);
   (void)http::read_load_body(body);
   (void)http::read_unload_body(body);

@@ -115,7 +115,7 @@ class GenerateReader {
       FW_RETURN_IF_ERROR(read_array_of_strings(array, count, bytes));
       FW_RETURN_IF_ERROR(check_size(input, bytes.size()));
     } else {
-      FW_RETURN_IF_ERROR(read_json_tensor(list, input.name, input.data_type, count, bytes.data()));
+      FW_RETURN_IF_ERROR(read_json_tensor(array, input.name, input.data_type, count, bytes.data()));
       bytes.resize(count * element_bytes);
     }
     owned_->push_back(std::move(bytes));

@@ -123,9 +123,7 @@ struct TensorReader {
 };
 
 template <class T>
-Status read_tensor(ondemand::value value, uint64_t element_count, std::byte* out) {
-  ondemand::array array;
-  if (value.get_array().get(array)) return wrong_type(value, "data", kNotAnArray);
+Status read_tensor(ondemand::array array, uint64_t element_count, std::byte* out) {
   TensorReader<T> reader{out, element_count};
   FW_RETURN_IF_ERROR(reader.read(array, 0));
   if (reader.left != 0) return type_error("data", "Shape does not match true shape of 'data' field");
@@ -259,18 +257,25 @@ Status skip_json(ondemand::value value, int depth) {
 
 Status read_json_tensor(ondemand::value value, std::string_view name, DataType type, uint64_t element_count,
                         std::byte* out) {
+  ondemand::array array;
+  if (value.get_array().get(array)) return wrong_type(value, "data", kNotAnArray);
+  return read_json_tensor(array, name, type, element_count, out);
+}
+
+Status read_json_tensor(ondemand::array array, std::string_view name, DataType type, uint64_t element_count,
+                        std::byte* out) {
   switch (type) {
-    case DataType::kBool: return read_tensor<bool>(value, element_count, out);
-    case DataType::kUint8: return read_tensor<uint8_t>(value, element_count, out);
-    case DataType::kUint16: return read_tensor<uint16_t>(value, element_count, out);
-    case DataType::kUint32: return read_tensor<uint32_t>(value, element_count, out);
-    case DataType::kUint64: return read_tensor<uint64_t>(value, element_count, out);
-    case DataType::kInt8: return read_tensor<int8_t>(value, element_count, out);
-    case DataType::kInt16: return read_tensor<int16_t>(value, element_count, out);
-    case DataType::kInt32: return read_tensor<int32_t>(value, element_count, out);
-    case DataType::kInt64: return read_tensor<int64_t>(value, element_count, out);
-    case DataType::kFp32: return read_tensor<float>(value, element_count, out);
-    case DataType::kFp64: return read_tensor<double>(value, element_count, out);
+    case DataType::kBool: return read_tensor<bool>(array, element_count, out);
+    case DataType::kUint8: return read_tensor<uint8_t>(array, element_count, out);
+    case DataType::kUint16: return read_tensor<uint16_t>(array, element_count, out);
+    case DataType::kUint32: return read_tensor<uint32_t>(array, element_count, out);
+    case DataType::kUint64: return read_tensor<uint64_t>(array, element_count, out);
+    case DataType::kInt8: return read_tensor<int8_t>(array, element_count, out);
+    case DataType::kInt16: return read_tensor<int16_t>(array, element_count, out);
+    case DataType::kInt32: return read_tensor<int32_t>(array, element_count, out);
+    case DataType::kInt64: return read_tensor<int64_t>(array, element_count, out);
+    case DataType::kFp32: return read_tensor<float>(array, element_count, out);
+    case DataType::kFp64: return read_tensor<double>(array, element_count, out);
     case DataType::kFp16:
     case DataType::kBf16:
       return invalid_argument(

@@ -50,6 +50,9 @@ Status skip_json(ondemand::value value, int depth = 0);
 // has room for them. Refuses types that JSON cannot carry.
 Status read_json_tensor(ondemand::value value, std::string_view name, config::DataType type, uint64_t element_count,
                         std::byte* out);
+// Of an array that was opened, and counted at most: a value can be opened but once.
+Status read_json_tensor(ondemand::array array, std::string_view name, config::DataType type, uint64_t element_count,
+                        std::byte* out);
 // A string with its length of four bytes before it, as tensors of strings have them.
 void append_string_element(std::string_view text, std::vector<std::byte>& out);
 // The same for strings: each with its length of four bytes before it, appended to `out`.
