@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check asan tsan fuzz clean help
+.PHONY: all demo test check asan tsan fuzz soak clean help
 
 all:  ## build build/flywheel
 	@scripts/bootstrap
@@ -28,6 +28,13 @@ tsan:  ## all tests under ThreadSanitizer
 
 fuzz:  ## every fuzz target with libFuzzer for SECONDS (60); what they find is kept in build/fuzz
 	@JOBS=$(JOBS) scripts/fuzz $(or $(SECONDS),60)
+
+soak:  ## mixed load on the server for SECONDS (600), every answer checked, and what the server holds before and after
+	@scripts/bootstrap --test --peers
+	@cmake --preset release -DFLYWHEEL_TESTS=ON >/dev/null
+	@cmake --build --preset release --target soak soak_backend flywheel --parallel $(JOBS)
+	@PATH=$(CURDIR)/.venv/bin:$$PATH build/bench/bin/soak --server build/flywheel --backend build/bench/bin/libflywheel_soak.so \
+	  --network models/fashion_mnist/model.onnx --seconds $(or $(SECONDS),600)
 
 clean:  ## delete all that was built (ccache keeps its own)
 	rm -rf build demo-work
