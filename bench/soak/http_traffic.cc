@@ -236,7 +236,7 @@ class Sequences : public HttpActor {
     const std::string ids[] = {fmt::format("{}", 1 + below(uint64_t{1} << 62)), fmt::format("\"s{}\"", next_id())};
     float sums[] = {0, 0};
     const uint64_t length = 1 + below(6);
-    const bool left = below(300) == 0;
+    const bool left = below(1000) == 0;
     for (uint64_t step = 0; step < length; ++step) {
       for (size_t s = 0; s < 2; ++s) {
         const float x = value();

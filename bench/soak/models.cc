@@ -18,7 +18,7 @@ input { name: "x" data_type: TYPE_FP32 dims: [1] }
 output { name: "y" data_type: TYPE_FP32 dims: [1] }
 instance_group { count: 2 kind: KIND_CPU }
 sequence_batching {
-  max_sequence_idle_microseconds: 10000000
+  max_sequence_idle_microseconds: 4000000
   control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] } }
   state { input_name: "sum_in" output_name: "sum_out" data_type: TYPE_FP32 dims: [1] initial_state { name: "zero" data_type: TYPE_FP32 dims: [1] zero_data: true } }
 )";
@@ -80,7 +80,7 @@ std::vector<std::string> write_models(const std::string& folder, const std::stri
           "default_timeout_microseconds: 5000 allow_timeout_override: true } }\n");
   add("cached", batched + "dynamic_batching {}\nresponse_cache { enable: true }\n");
   add("direct_sums", std::string(kSums) + "  direct {}\n}\n");
-  add("oldest_sums", std::string(kSums) + "  oldest { max_candidate_sequences: 4 }\n}\n");
+  add("oldest_sums", std::string(kSums) + "  oldest { max_candidate_sequences: 8 }\n}\n");
   add("pipeline", std::string(kPipeline));
   add("digits", "");
   fs::copy_file(network, folder + "/digits/1/model.onnx", fs::copy_options::overwrite_existing);

@@ -19,25 +19,7 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
 
-int64_t count_entries(const std::string& folder) {
-  std::error_code failed;
-  int64_t count = 0;
-  for (auto it = std::filesystem::directory_iterator(folder, failed); it != std::filesystem::directory_iterator(); ++it)
-    ++count;
-  return count;
-}
-
 }  // namespace
-
-std::set<std::string> list_segments() {
-  std::set<std::string> names;
-  std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", failed)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("flywheel")) names.insert(name);
-  }
-  return names;
-}
 
 ServerProcess::~ServerProcess() {
   if (!runs()) return;
@@ -97,8 +79,13 @@ Holdings ServerProcess::look() const {
     if (word == "VmRSS:") status >> seen.memory_kb;
     if (word == "Threads:") status >> seen.threads;
   }
-  seen.files = count_entries(folder + "fd");
-  seen.segments = list_segments();
+  std::error_code failed;
+  for (auto it = std::filesystem::directory_iterator(folder + "fd", failed);
+       it != std::filesystem::directory_iterator(); ++it) {
+    const std::string target = std::filesystem::read_symlink(it->path(), failed).string();
+    ++seen.files;
+    if (target.starts_with("/dev/shm/") || target.starts_with("/memfd:")) ++seen.segments;
+  }
   return seen;
 }
 

@@ -6,7 +6,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,7 @@ struct Holdings {
   int64_t memory_kb = 0;  // resident
   int64_t threads = 0;
   int64_t files = 0;
-  std::set<std::string> segments;  // the machine's POSIX shared memory that a server, a client or a model may leave
+  int64_t segments = 0;  // of shared memory, clients' and models', among the files
 };
 
 class ServerProcess {
@@ -47,7 +46,5 @@ class ServerProcess {
   pid_t process_ = -1;
   int exit_status_ = 0;
 };
-
-std::set<std::string> list_segments();
 
 }  // namespace flywheel::soak

@@ -95,7 +95,7 @@ Holdings settle(const ServerProcess& server, const Holdings* before) {
     std::this_thread::sleep_for(std::chrono::milliseconds(i == 0 ? 1000 : 50));
     now = server.look();
     if (before != nullptr && now.files <= before->files && now.threads <= before->threads &&
-        now.segments == before->segments)
+        now.segments <= before->segments)
       break;
     if (before == nullptr && i == 40) break;
   }
@@ -135,7 +135,6 @@ int run(const Flags& flags) {
   for (const std::string& name : write_models(folder + "/models", flags.backend, flags.network, has_python)) {
     arguments.insert(arguments.end(), {"--load-model", name});
   }
-  const std::set<std::string> segments_before = list_segments();
   ServerProcess server(folder + "/server.log");
   if (const Status started = server.start(flags.server, arguments, 600); !started.is_ok()) {
     std::fprintf(stderr, "%s\n", started.message().c_str());
@@ -170,11 +169,10 @@ int run(const Flags& flags) {
   }
   check(after.files <= before.files, fmt::format("{} open files before, {} after", before.files, after.files));
   check(after.threads <= before.threads, fmt::format("{} threads before, {} after", before.threads, after.threads));
-  check(after.segments == before.segments,
-        fmt::format("{} segments of shared memory before, {} after", before.segments.size(), after.segments.size()));
+  check(after.segments <= before.segments,
+        fmt::format("{} segments of shared memory before, {} after", before.segments, after.segments));
   const Status stopped = server.stop(60);
   check(stopped.is_ok(), stopped.is_ok() ? "the server ended as asked" : stopped.message());
-  check(list_segments() == segments_before, "no segment of shared memory is left");
   const std::string log = server.log();
   const bool clean = log.find("Sanitizer") == std::string::npos && log.find("runtime error") == std::string::npos;
   check(clean, "no sanitizer has spoken");
