@@ -60,6 +60,9 @@ std::string_view family_name(Family family) {
     case Family::kCopy: return "copy";
     case Family::kResize: return "resize";
     case Family::kArange: return "arange";
+    case Family::kScatter: return "scatter";
+    case Family::kTopK: return "top_k";
+    case Family::kCumulative: return "cumulative";
   }
   return "unknown";
 }

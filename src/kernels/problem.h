@@ -29,8 +29,11 @@ enum class Family : uint16_t {
   kCopy = 12,  // any strided move: transpose, slice, concat part, expand, pad
   kResize = 13,
   kArange = 14,  // Range
+  kScatter = 15,
+  kTopK = 16,
+  kCumulative = 17,  // CumSum
 };
-inline constexpr int kFamilyCount = 15;
+inline constexpr int kFamilyCount = 18;
 
 std::string_view family_name(Family family);  // "conv", "gemm", ...
 

@@ -14,6 +14,7 @@ namespace flywheel::kernels {
 #include "kernels/conv/tactics.inc"
 #include "kernels/conv_transpose/tactics.inc"
 #include "kernels/copy/tactics.inc"
+#include "kernels/cumulative/tactics.inc"
 #include "kernels/gather/tactics.inc"
 #include "kernels/gemm/tactics.inc"
 #include "kernels/layer_norm/tactics.inc"
@@ -22,7 +23,9 @@ namespace flywheel::kernels {
 #include "kernels/pool/tactics.inc"
 #include "kernels/reduce/tactics.inc"
 #include "kernels/resize/tactics.inc"
+#include "kernels/scatter/tactics.inc"
 #include "kernels/softmax/tactics.inc"
+#include "kernels/top_k/tactics.inc"
 #undef FW_TACTIC
 
 std::span<const Tactic> tactics(Family family) {
@@ -109,6 +112,24 @@ std::span<const Tactic> tactics(Family family) {
     case Family::kArange: {
       static const Tactic kList[] = {
 #include "kernels/arange/tactics.inc"
+      };
+      return kList;
+    }
+    case Family::kScatter: {
+      static const Tactic kList[] = {
+#include "kernels/scatter/tactics.inc"
+      };
+      return kList;
+    }
+    case Family::kTopK: {
+      static const Tactic kList[] = {
+#include "kernels/top_k/tactics.inc"
+      };
+      return kList;
+    }
+    case Family::kCumulative: {
+      static const Tactic kList[] = {
+#include "kernels/cumulative/tactics.inc"
       };
       return kList;
     }

@@ -38,16 +38,19 @@ using EmitFunction = Status (*)(Emitter& emitter, const ir::Node& node);
 EmitFunction find_emit(const ir::Node& node);
 
 // The groups.
-Status emit_conv(Emitter& emitter, const ir::Node& node);       // Conv, ConvTranspose
-Status emit_gemm(Emitter& emitter, const ir::Node& node);       // Gemm
-Status emit_matmul(Emitter& emitter, const ir::Node& node);     // MatMul
-Status emit_attention(Emitter& emitter, const ir::Node& node);  // Attention
-Status emit_pool(Emitter& emitter, const ir::Node& node);       // MaxPool, AveragePool
-Status emit_pointwise(Emitter& emitter, const ir::Node& node);  // Pointwise and every elementwise operator
-Status emit_softmax(Emitter& emitter, const ir::Node& node);    // Softmax, LogSoftmax
-Status emit_norm(Emitter& emitter, const ir::Node& node);       // LayerNormalization, RMSNormalization
-Status emit_reduce(Emitter& emitter, const ir::Node& node);     // Reduce*, ArgMax, ArgMin
-Status emit_gather(Emitter& emitter, const ir::Node& node);     // Gather, GatherElements, GatherND
+Status emit_conv(Emitter& emitter, const ir::Node& node);        // Conv, ConvTranspose
+Status emit_gemm(Emitter& emitter, const ir::Node& node);        // Gemm
+Status emit_matmul(Emitter& emitter, const ir::Node& node);      // MatMul
+Status emit_attention(Emitter& emitter, const ir::Node& node);   // Attention
+Status emit_pool(Emitter& emitter, const ir::Node& node);        // MaxPool, AveragePool
+Status emit_pointwise(Emitter& emitter, const ir::Node& node);   // Pointwise and every elementwise operator
+Status emit_softmax(Emitter& emitter, const ir::Node& node);     // Softmax, LogSoftmax
+Status emit_norm(Emitter& emitter, const ir::Node& node);        // LayerNormalization, RMSNormalization
+Status emit_reduce(Emitter& emitter, const ir::Node& node);      // Reduce*, ArgMax, ArgMin
+Status emit_gather(Emitter& emitter, const ir::Node& node);      // Gather, GatherElements, GatherND
+Status emit_scatter(Emitter& emitter, const ir::Node& node);     // ScatterElements, ScatterND
+Status emit_top_k(Emitter& emitter, const ir::Node& node);       // TopK
+Status emit_cumulative(Emitter& emitter, const ir::Node& node);  // CumSum
 Status emit_move(Emitter& emitter,
                  const ir::Node& node);  // Reshape, Transpose, Slice, Split, Expand ... that are not views
 Status emit_concat(Emitter& emitter, const ir::Node& node);  // Concat

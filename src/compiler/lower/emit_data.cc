@@ -12,6 +12,7 @@
 #include "kernels/gather/gather.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/resize/resize.h"
+#include "kernels/scatter/scatter.h"
 
 namespace flywheel::lower {
 namespace {
@@ -139,6 +140,36 @@ Status emit_gather(Emitter& emitter, const ir::Node& node) {
   emitter.add_input(step, node.input(1));
   step.ints = {static_cast<int64_t>(kind), axis_of(node, "axis", 0, node.input(0)->rank()),
                node.int_or("batch_dims", 0)};
+  return Status::ok();
+}
+
+Status emit_scatter(Emitter& emitter, const ir::Node& node) {
+  using kernels::ScatterKind;
+  using kernels::ScatterReduction;
+  FW_ASSIGN_OR_RETURN(int64_t reduction, enum_value<ScatterReduction>(node, "reduction", "none",
+                                                                      {{"none", ScatterReduction::kNone},
+                                                                       {"add", ScatterReduction::kAdd},
+                                                                       {"mul", ScatterReduction::kMul},
+                                                                       {"max", ScatterReduction::kMax},
+                                                                       {"min", ScatterReduction::kMin}}));
+  const ScatterKind kind = node.op() == "ScatterND" ? ScatterKind::kNd : ScatterKind::kElements;
+  StepDraft& step = emitter.begin(node, Family::kScatter);
+  for (const ir::Value* value : node.inputs()) emitter.add_input(step, value);
+  step.ints = {static_cast<int64_t>(kind), axis_of(node, "axis", 0, node.input(0)->rank()), reduction};
+  return Status::ok();
+}
+
+Status emit_top_k(Emitter& emitter, const ir::Node& node) {
+  StepDraft& step = emitter.begin(node, Family::kTopK, 2);
+  emitter.add_input(step, node.input(0));
+  step.ints = {axis_of(node, "axis", -1, node.input(0)->rank()), node.int_or("largest", 1)};
+  return Status::ok();
+}
+
+Status emit_cumulative(Emitter& emitter, const ir::Node& node) {
+  StepDraft& step = emitter.begin(node, Family::kCumulative);
+  emitter.add_input(step, node.input(0));
+  step.ints = {axis_of(node, "axis", 0, node.input(0)->rank()), node.int_or("exclusive", 0), node.int_or("reverse", 0)};
   return Status::ok();
 }
 

@@ -82,6 +82,29 @@ TEST(Interpret, PadAndTileTakePlainIntegers) {
             (Values{0, 1, 0, 1}));
 }
 
+TEST(Interpret, WhatMovesByIndexOrValue) {
+  EXPECT_EQ(run(R"(graph @g {
+  input %x: f32[m, 3]
+  %v, %i = TopK(%x) {k: 2, axis: 1}
+  %c = CumSum(%v) {axis: 0, reverse: 1}
+  output %c as "y"
+})",
+                {counting({2, 3})}),
+            (Values{7, 5, 5, 4}));
+  EXPECT_EQ(run(R"(graph @g {
+  input %x: f32[m, 3]
+  %at, %i = TopK(%x) {k: 1, axis: 1, largest: 0}
+  %s = Squeeze(%i) {axes: [1]}
+  %u = Unsqueeze(%s) {axes: [1]}
+  %row = Reshape(%at) {shape: dims[m]}
+  %sum = ReduceSum(%x) {axes: [1], keepdims: 0}
+  %y = ScatterND(%sum, %u, %row) {reduction: "add"}
+  output %y as "y"
+})",
+                {counting({1, 3})}),
+            (Values{3}));
+}
+
 TEST(Interpret, RangeTakesPlainAndSymbolicStarts) {
   const std::string text = R"(graph @g {
   input %x: f32[m]

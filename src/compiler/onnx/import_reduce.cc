@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions, ArgMax and ArgMin, TopK. Axes are an attribute or an operand, as the opset has it. Called through
+// Reductions, ArgMax and ArgMin, TopK, CumSum. Axes are an attribute or an operand, as the opset has it. Called through
 // import_list.inc.
 #include <fmt/format.h>
 
@@ -71,6 +71,16 @@ Status import_top_k(NodeContext& node) {
     attributes.emplace("sorted", int64_t{node.get_bool("sorted", true)});
   }
   return node.emit_outputs("TopK", {x}, std::move(attributes), 2);
+}
+
+Status import_cum_sum(NodeContext& node) {
+  ir::Value* x = node.input(0);
+  FW_ASSIGN_OR_RETURN(std::vector<int64_t> given, node.ints_operand(1, "axis"));
+  if (given.size() != 1) return invalid_argument(fmt::format("its axis has {} values; one is expected", given.size()));
+  FW_ASSIGN_OR_RETURN(int64_t axis, node.normalized_axis(given[0], x->rank()));
+  const bool exclusive = node.get_bool("exclusive", false), reverse = node.get_bool("reverse", false);
+  return node.emit_outputs("CumSum", {x},
+                           {{"axis", axis}, {"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}});
 }
 
 }  // namespace flywheel::onnx_import

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators without a kernel family: typed here so that a model that has them imports, runs where their operands are
-// constant, and is otherwise refused by lowering with the node's name.
+// What puts elements elsewhere by their index or their value.
 //   ScatterElements{axis = 0, reduction}, ScatterND{reduction}: data, indices, updates; reduction "none" | "add" |
-//   "mul" | "max" | "min" TopK{k, axis = -1, largest = 1, sorted = 1}: values and i64 indices
+//   "mul" | "max" | "min"
+//   TopK{k, axis = -1, largest = 1, sorted = 1}: values and i64 indices
+//   CumSum{axis, exclusive = 0, reverse = 0}
 #include <fmt/format.h>
 
 #include "compiler/ops/infer.h"
@@ -82,10 +83,20 @@ Status infer_top_k(ir::Node& node) {
   return Status::ok();
 }
 
+Status infer_cum_sum(ir::Node& node) {
+  const ir::Value& x = *node.input(0);
+  FW_RETURN_IF_ERROR(require_rank(node, 0, 1, kMaxRank));
+  FW_RETURN_IF_ERROR(axis_in(node.int_or("axis", 0), x.shape.size()).status());
+  if (x.dtype == DType::kBool) return invalid_argument("its operand is bool; expected numbers");
+  set_output(node, 0, x.dtype, x.shape);
+  return Status::ok();
+}
+
 }  // namespace
 
 extern const Op kScatterElements{"ScatterElements", 3, 3, 1, 1, {"axis", "reduction"}, infer_scatter_elements};
 extern const Op kScatterND{"ScatterND", 3, 3, 1, 1, {"reduction"}, infer_scatter_nd};
 extern const Op kTopK{"TopK", 1, 1, 2, 2, {"k", "axis", "largest", "sorted"}, infer_top_k};
+extern const Op kCumSum{"CumSum", 1, 1, 1, 1, {"axis", "exclusive", "reverse"}, infer_cum_sum};
 
 }  // namespace flywheel::ops
