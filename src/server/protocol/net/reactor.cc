@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/protocol/net/reactor.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -157,12 +158,13 @@ void Reactor::handle_events(int timeout_ms) {
       accept_connections();
     } else if (tag == &g_inbox_tag) {
       loop_->inbox->drain(finished_, new_sockets_);
-      for (int socket : new_sockets_) adopt(socket);
+      for (int socket : new_sockets_) take_over(socket);
       new_sockets_.clear();
     } else {
       static_cast<Connection*>(tag)->on_events(events[i].events);
     }
   }
+  if (accept_wanted_.exchange(false, std::memory_order_acq_rel) && !loop_->draining) accept_connections();
   if (drain_wanted_.load(std::memory_order_acquire) && !loop_->draining) enter_drain();
   if (loop_->now_ns >= loop_->alarm_ns) {
     loop_->alarm_ns = Loop::kNever;
@@ -201,6 +203,8 @@ void Reactor::accept_connections() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       const int error = errno;
       if (error != EAGAIN && error != EWOULDBLOCK) {
+        // The system says so whether or not a client waits.
+        if (!is_client_waiting()) return;
         if ((error == EMFILE || error == ENFILE) && make_room()) continue;
         // Out of file descriptors or memory: the event would come again and again.
         if (loop_->now_ns >= next_warning_ns_) {
@@ -208,30 +212,62 @@ void Reactor::accept_connections() {
           log(LogLevel::kWarning, "{}: cannot accept connections for now: {}", options_.name,
               std::generic_category().message(error));
         }
+        if (listening_) ask_peers_to_accept();
         set_listening(false);
         listen_again_ns_ = loop_->now_ns + kListenAgainNs;
         next_scan_ns_ = std::min(next_scan_ns_, listen_again_ns_);
       }
       return;
     }
-    Reactor* quietest = this;
-    int total = 0;
+    Reactor* chosen = this;
+    const bool full = total_connections() >= options_.max_connections && !make_room();
     for (const auto& peer : *peers_) {
       const int load = peer->connection_count_.load(std::memory_order_relaxed);
-      total += load;
-      if (load < quietest->connection_count_.load(std::memory_order_relaxed)) quietest = peer.get();
+      const int least = chosen->connection_count_.load(std::memory_order_relaxed);
+      // Where there is no room here, the one with the most connections is the likeliest to have an idle one.
+      if (full ? load > least : load < least) chosen = peer.get();
     }
-    if (total >= options_.max_connections && !make_room()) {
-      loop_->refuse(socket);
-      ::close(socket);
+    if (full && chosen == this) {
+      refuse(socket);
       continue;
     }
-    quietest->connection_count_.fetch_add(1, std::memory_order_relaxed);
-    if (quietest == this) {
+    chosen->connection_count_.fetch_add(1, std::memory_order_relaxed);
+    if (chosen == this) {
       adopt(socket);
     } else {
-      quietest->loop_->inbox->adopt(socket);
+      chosen->loop_->inbox->adopt(socket);
     }
+  }
+}
+
+bool Reactor::is_client_waiting() const {
+  pollfd listening{listening_socket_, POLLIN, 0};
+  return ::poll(&listening, 1, 0) > 0;
+}
+
+int Reactor::total_connections() const {
+  int total = 0;
+  for (const auto& peer : *peers_) total += peer->connection_count_.load(std::memory_order_relaxed);
+  return total;
+}
+
+// A connection that a peer accepted, counted already.
+void Reactor::take_over(int socket) {
+  if (total_connections() <= options_.max_connections || make_room()) return adopt(socket);
+  refuse(socket);
+  connection_count_.fetch_sub(1, std::memory_order_release);
+}
+
+void Reactor::refuse(int socket) {
+  loop_->refuse(socket);
+  ::close(socket);
+}
+
+// The listening socket wakes one reactor, which may be the one without an idle connection to close.
+void Reactor::ask_peers_to_accept() {
+  for (const auto& peer : *peers_) {
+    if (peer.get() == this || peer->connection_count_.load(std::memory_order_relaxed) == 0) continue;
+    if (!peer->accept_wanted_.exchange(true, std::memory_order_acq_rel)) peer->loop_->inbox->wake();
   }
 }
 

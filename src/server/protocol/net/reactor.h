@@ -48,8 +48,13 @@ class Reactor {
   void handle_events(int timeout_ms);
   void finish_round();
   void accept_connections();
+  void take_over(int socket);
   void adopt(int socket);
+  void refuse(int socket);
   bool make_room();
+  void ask_peers_to_accept();
+  bool is_client_waiting() const;
+  int total_connections() const;
   void scan_deadlines();
   void enter_drain();
   void set_listening(bool listening);
@@ -69,7 +74,8 @@ class Reactor {
   std::vector<CompletionPtr> finished_;  // by handlers on this thread, or drained from the inbox
   std::vector<CompletionPtr> settling_;
   std::vector<int> new_sockets_;
-  std::atomic<int> connection_count_{0};  // with those on their way here
+  std::atomic<int> connection_count_{0};    // with those on their way here
+  std::atomic<bool> accept_wanted_{false};  // by a peer that has no descriptor and no idle connection to close for one
   std::atomic<bool> drain_wanted_{false};
   std::atomic<bool> drain_entered_{false};
   std::atomic<bool> stop_wanted_{false};
