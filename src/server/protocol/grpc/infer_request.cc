@@ -294,12 +294,6 @@ Status read_infer_message(const http::Body& message, const InferSources& sources
   return status;
 }
 
-Status with_request_prefix(const Status& status, std::string_view id) {
-  // The queue's refusals carry the prefix already.
-  if (status.is_ok() || status.message().starts_with("[request id: ")) return status;
-  return {status.code(), schedule::request_prefix(id) + status.message()};
-}
-
 Result<OutMessage> make_infer_message(const repository::ServedModel& model, const InferWishes& wishes,
                                       schedule::InferResponse& response, const InferMessageOptions& options) {
   for (size_t i = 0; i < response.outputs.size() && i < wishes.classes.size(); ++i) {

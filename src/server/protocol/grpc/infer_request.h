@@ -53,9 +53,6 @@ struct InferParts {
 Status read_infer_message(const http::Body& message, const InferSources& sources, const CallHead& head,
                           InferParts& out);
 
-// The status with the request's id before its message, as Triton words it.
-Status with_request_prefix(const Status& status, std::string_view id);
-
 // A response of the model's, as the message of ModelInfer or within that of ModelStreamInfer.
 struct InferMessageOptions {
   bool stream = false;

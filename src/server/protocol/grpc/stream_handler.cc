@@ -97,7 +97,6 @@ bool StreamHandler::send_response(Ready ready) {
     }
     status = message.status();
   }
-  if (!item.refused) status = with_request_prefix(status, item.wishes.id);
   if (call_.head().wants_grpc_errors) {
     on_abandoned();
     call_.finish(to_grpc(status));

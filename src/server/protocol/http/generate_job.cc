@@ -39,10 +39,6 @@ class GenerateJob : public Job {
 
  private:
   void send_event(const schedule::InferResponse& response);
-  Status with_prefix(const Status& status) const {
-    if (status.message().starts_with("[request id: ")) return status;
-    return {status.code(), schedule::request_prefix(id_) + status.message()};
-  }
 
   Exchange* const exchange_;  // owns this
   const repository::ServedModelPtr model_;
@@ -82,8 +78,7 @@ void GenerateJob::on_response(const schedule::InferRequest& request, schedule::I
 
 void GenerateJob::send_event(const schedule::InferResponse& response) {
   std::string event = "data: ";
-  Status status =
-      response.status.is_ok() ? append_generate_response(event, *model_, id_, response) : with_prefix(response.status);
+  Status status = response.status.is_ok() ? append_generate_response(event, *model_, id_, response) : response.status;
   if (!status.is_ok()) {
     event = "data: {\"error\":";
     config::append_json_string(event, status.message());
@@ -103,7 +98,7 @@ void GenerateJob::send_event(const schedule::InferResponse& response) {
 Response GenerateJob::render() {
   Response answer;
   if (!response_.status.is_ok()) {
-    answer = error_response(with_prefix(response_.status));
+    answer = error_response(response_.status);
   } else if (responses_ != 1) {
     answer = error_response(500,
                             "generate expects model to produce exactly 1 response, use generate stream for model that "

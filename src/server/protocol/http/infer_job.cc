@@ -42,11 +42,7 @@ void InferJob::abandon() {
 }
 
 Response InferJob::render() {
-  if (!response_.status.is_ok()) {
-    // The queue's refusals carry the prefix already.
-    if (response_.status.message().starts_with("[request id: ")) return error_response(response_.status);
-    return error_response({response_.status.code(), schedule::request_prefix(id_) + response_.status.message()});
-  }
+  if (!response_.status.is_ok()) return error_response(response_.status);
   Result<Response> rendered = render_outputs();
   if (!rendered.is_ok()) return error_response(rendered.status());
   Response response = std::move(rendered).value();
