@@ -57,9 +57,10 @@ SequenceFormer::Slot* SequenceFormer::find_free(Place& place) {
 }
 
 int64_t SequenceFormer::removal_ns(const InferRequest& request, int64_t now_ns) const {
-  const int64_t timeout_ns = request.timeout_us != 0 ? ns_from_us(request.timeout_us) : kLongest;
-  return now_ns + std::min(idle_ns_, timeout_ns);
+  return request.timeout_us != 0 ? now_ns + ns_from_us(request.timeout_us) : kNever;
 }
+
+int64_t SequenceFormer::idle_end_ns(int64_t now_ns) const { return now_ns + idle_ns_; }
 
 Status SequenceFormer::push(const RequestPtr& request, int64_t now_ns, int& instance) {
   instance = -1;

@@ -73,8 +73,10 @@ class SequenceFormer {
   // Takes out all that waits, to be refused.
   SequenceStep abandon(int64_t now_ns, Status status);
 
-  // When removals() would have something to do, at the latest, after a request that was pushed now.
+  // When removals() may have something to do because of a request that was pushed now, and because of what was
+  // finished.
   int64_t removal_ns(const InferRequest& request, int64_t now_ns) const;
+  int64_t idle_end_ns(int64_t now_ns) const;
   size_t size() const { return waiting_; }
   bool empty() const { return waiting_ == 0; }
 

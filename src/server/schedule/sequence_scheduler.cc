@@ -141,7 +141,6 @@ void SequenceScheduler::Core::enqueue(RequestPtr request) {
       return;
     }
   }
-  refusal.status = {refusal.status.code(), request_prefix(request->id) + refusal.status.message()};
   request->respond(std::move(refusal));
 }
 
@@ -237,6 +236,7 @@ void SequenceScheduler::Core::execute(size_t index, const std::shared_ptr<Job>& 
     former_.finish(static_cast<int>(index), job->rows, std::move(states), now_ns);
     lanes_[index].job.reset();
     call_lanes_locked();
+    call_keeper_locked(former_.idle_end_ns(now_ns));
     if (job->given_up) {
       --hung_;
       return;

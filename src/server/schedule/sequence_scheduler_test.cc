@@ -187,9 +187,9 @@ TEST_F(SequenceSchedulerTest, BeginsWithTheFilesState) {
 TEST_F(SequenceSchedulerTest, RefusesIdsOfTheWrongKindAndSequencesWithoutStart) {
   make(accumulator_config());
   EXPECT_EQ(send({std::string("abc"), true, false}, 1).get().status.message(),
-            "[request id: r0] sequence batching control 'ID' data-type is 'BYTES', but model 'm' expects 'UINT64'");
+            "sequence batching control 'ID' data-type is 'BYTES', but model 'm' expects 'UINT64'");
   EXPECT_EQ(send({5u, false, false}, 1).get().status.message(),
-            "[request id: r1] inference request for sequence 5 to model 'm' must specify the START flag on the first "
+            "inference request for sequence 5 to model 'm' must specify the START flag on the first "
             "request of the sequence");
   EXPECT_EQ(scheduler_->statistics()->snapshot().fail.count, 2u);
 }

@@ -6,6 +6,10 @@
 //   type=FP16 x of that type [N,2] -> y = x     index    i INT32 [N,1] -> j = i, an error when i > 9
 //   running   x FP32 [N,1], start INT32 [N,1], sum_in FP32 [N,1] -> y, sum_out = (start ? 0 : sum_in) + x
 //   ragged    x FP32 [L], ends INT32 [N] -> total FP32 [N,1], same FP32 [L]: sums of runs of x that end there, and x
+//   lengths   x FP32 [L] and what the server computes of it: ends, count INT32 [N], bounds FP32 [N+1], longest INT32
+//   [M],
+//             shapes INT32 [N,1], flat INT32 [N] -> total FP32 [N,7]: these, with both bounds, and M for longest
+//   controls  x FP32 [N,1], start, end, ready INT32 [N,1], id INT64 [N,1] -> seen FP32 [N,5]
 //   big       x FP32 [N,4] -> y FP32 [N,262144] = x[0]
 // Anything else does not load.
 #pragma once
@@ -31,9 +35,11 @@ namespace flywheel::engines {
 // Shared by all engines of a test: what they ran, and a gate that holds them.
 class FakeDevice {
  public:
-  void close_gate() {
+  // For runs of so many rows; 0: for all.
+  void close_gate(int64_t rows = 0) {
     std::lock_guard lock(mutex_);
     open_ = false;
+    held_rows_ = rows;
   }
   void open_gate() {
     std::lock_guard lock(mutex_);
@@ -49,11 +55,21 @@ class FakeDevice {
     std::lock_guard lock(mutex_);
     return batches_;
   }
+  // The most runs at one time.
+  int most_running() const {
+    std::lock_guard lock(mutex_);
+    return most_running_;
+  }
   void begin_run(int64_t rows) {
     std::unique_lock lock(mutex_);
     batches_.push_back(rows);
+    most_running_ = std::max(most_running_, ++running_);
     changed_.notify_all();
-    changed_.wait(lock, [&] { return open_; });
+    changed_.wait(lock, [&] { return open_ || (held_rows_ != 0 && rows != held_rows_); });
+  }
+  void end_run() {
+    std::lock_guard lock(mutex_);
+    --running_;
   }
   int delay_us = 0;
   std::atomic<int> live_contexts{0};
@@ -62,6 +78,8 @@ class FakeDevice {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = true;
+  int64_t held_rows_ = 0;
+  int running_ = 0, most_running_ = 0;
   std::vector<int64_t> batches_;
 };
 
@@ -119,6 +137,17 @@ class FakeEngine : public Engine {
     } else if (kind_ == "ragged") {
       inputs_ = {batched("x", DType::kFloat32, {}, 64), batched("ends", DType::kInt32, {})};
       outputs_ = {batched("total", DType::kFloat32, {1}), batched("same", DType::kFloat32, {})};
+    } else if (kind_ == "lengths") {
+      inputs_ = {batched("x", DType::kFloat32, {}, 64),     batched("ends", DType::kInt32, {}),
+                 batched("count", DType::kInt32, {}),       batched("bounds", DType::kFloat32, {}, 9),
+                 batched("longest", DType::kInt32, {}, 64), batched("shapes", DType::kInt32, {1}),
+                 batched("flat", DType::kInt32, {})};
+      outputs_ = {batched("total", DType::kFloat32, {7})};
+    } else if (kind_ == "controls") {
+      inputs_ = {batched("x", DType::kFloat32, {1}), batched("start", DType::kInt32, {1}),
+                 batched("end", DType::kInt32, {1}), batched("ready", DType::kInt32, {1}),
+                 batched("id", DType::kInt64, {1})};
+      outputs_ = {batched("seen", DType::kFloat32, {5})};
     } else if (kind_.starts_with("type=")) {
       for (int i = 0; i < kDTypeCount; ++i) {
         if (kind_.substr(5) != dtype_name(static_cast<DType>(i))) continue;
@@ -188,6 +217,21 @@ class FakeContext : public ExecutionContext {
     if (const int delay_us = engine_->device().delay_us; delay_us > 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
     }
+    const Status status = compute(inputs, outputs);
+    engine_->device().end_run();
+    return status;
+  }
+  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs,
+                 std::function<void(Status)> done) override {
+    done(run(inputs, outputs));
+    return {};
+  }
+  void wait() override {}
+  void set_profiler(std::function<void(int, double)>) override {}
+  void set_observer(Observer) override {}
+
+ private:
+  Status compute(std::span<const void* const> inputs, std::span<void* const> outputs) const {
     const size_t count = static_cast<size_t>(element_count(inputs_[0]));
     const std::string& kind = engine_->kind();
     if (kind == "double") {
@@ -210,6 +254,23 @@ class FakeContext : public ExecutionContext {
         for (; at < end && at < count; ++at) total += static_cast<const float*>(inputs[0])[at];
       }
       std::memcpy(outputs[1], inputs[0], output_bytes(1));
+    } else if (kind == "lengths") {
+      const auto whole = [&](size_t input, size_t row) {
+        return static_cast<float>(static_cast<const int32_t*>(inputs[input])[row]);
+      };
+      for (size_t row = 0; row < static_cast<size_t>(inputs_[1][0]); ++row) {
+        const float* bounds = static_cast<const float*>(inputs[3]) + row;
+        const float seen[] = {whole(1, row), whole(2, row), bounds[0], bounds[1], static_cast<float>(inputs_[4][0]),
+                              whole(5, row), whole(6, row)};
+        std::memcpy(static_cast<float*>(outputs[0]) + row * 7, seen, sizeof seen);
+      }
+    } else if (kind == "controls") {
+      for (size_t row = 0; row < count; ++row) {
+        float* seen = static_cast<float*>(outputs[0]) + row * 5;
+        seen[0] = static_cast<const float*>(inputs[0])[row];
+        for (size_t i = 1; i < 4; ++i) seen[i] = static_cast<float>(static_cast<const int32_t*>(inputs[i])[row]);
+        seen[4] = static_cast<float>(static_cast<const int64_t*>(inputs[4])[row]);
+      }
     } else if (kind == "big") {
       for (size_t row = 0; row < count / 4; ++row) {
         std::fill_n(static_cast<float*>(outputs[0]) + row * 262144, 262144,
@@ -228,16 +289,6 @@ class FakeContext : public ExecutionContext {
     }
     return {};
   }
-  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs,
-                 std::function<void(Status)> done) override {
-    done(run(inputs, outputs));
-    return {};
-  }
-  void wait() override {}
-  void set_profiler(std::function<void(int, double)>) override {}
-  void set_observer(Observer) override {}
-
- private:
   const std::shared_ptr<const FakeEngine> engine_;
   const int threads_;
   std::vector<std::vector<int64_t>> inputs_, outputs_;
