@@ -133,7 +133,7 @@ Status serve(const ServeFlags& flags) {
         options.grpc_address.empty() ? options.http_address : options.grpc_address, server->grpc_port());
   }
   if (options.allow_metrics) {
-    log(LogLevel::kInfo, "metrics at http://{}:{}/metrics",
+    log(LogLevel::kInfo, "metrics at {}://{}:{}/metrics", options.metrics_tls ? "https" : "http",
         options.metrics_address.empty() ? options.http_address : options.metrics_address, server->metrics_port());
   }
   // Loading may take long, and a signal must end it: so it is waited for on a thread of its own.
@@ -158,6 +158,18 @@ Status serve(const ServeFlags& flags) {
   const Status stopped = server->stop(int64_t{1000} * flags.exit_timeout_s);
   loader.join();
   return received == kLoadingFailed ? loaded : stopped;
+}
+
+// Triton's names for gRPC; it has none for HTTP.
+void add_tls(CLI::App& verb, const std::string& prefix, const std::string& protocol, net::TlsOptions& tls) {
+  verb.add_option("--" + prefix + "-use-ssl", tls.enabled, "TLS for " + protocol)->capture_default_str();
+  verb.add_option("--" + prefix + "-use-ssl-mutual", tls.mutual, "Clients have to show a certificate, too")
+      ->capture_default_str();
+  verb.add_option("--" + prefix + "-server-cert", tls.certificate_file, "PEM file: the server's certificate and chain")
+      ->type_name("FILE");
+  verb.add_option("--" + prefix + "-server-key", tls.key_file, "PEM file: its key")->type_name("FILE");
+  verb.add_option("--" + prefix + "-root-cert", tls.root_file, "PEM file: who may vouch for clients")
+      ->type_name("FILE");
 }
 
 }  // namespace
@@ -230,6 +242,10 @@ void add_serve(CLI::App& app, Verb& chosen) {
   verb->add_option("--grpc-thread-count,--grpc-infer-thread-count", options.grpc_threads,
                    "0: one for every two cores, 8 at most")
       ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  add_tls(*verb, "http", "HTTP", options.http_tls);
+  add_tls(*verb, "grpc", "gRPC", options.grpc_tls);
+  verb->add_option("--metrics-use-ssl", options.metrics_tls, "TLS for metrics, with HTTP's files")
       ->capture_default_str();
   verb->add_option(
           "--busy-poll-us", options.busy_poll_us,

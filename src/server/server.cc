@@ -68,6 +68,9 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   if (options.http_threads < 0)
     return invalid_argument("--http-thread-count must be at least 1, or 0 for one for every two cores");
   if (options.grpc_threads < 0) return invalid_argument("--grpc-thread-count must be at least 1");
+  if (options.metrics_tls && !options.http_tls.enabled) {
+    return invalid_argument("--metrics-use-ssl takes HTTP's certificate: give --http-use-ssl true, too");
+  }
   FW_ASSIGN_OR_RETURN(const Machine machine, detect_machine());
   std::unique_ptr<Server> server(new Server(options));
   FW_RETURN_IF_ERROR(settings::Tracer::check(options.trace));
@@ -93,6 +96,7 @@ Status Server::start_listening(const ServerOptions& options) {
   inference.port = static_cast<uint16_t>(options.http_port);
   inference.reuse_port = options.reuse_http_port;
   inference.threads = options.http_threads;
+  inference.tls = options.http_tls;
   inference.busy_poll_us = options.busy_poll_us;
   http::KServeOptions protocol;
   protocol.server_name = options.server_id;
@@ -111,6 +115,7 @@ Status Server::start_listening(const ServerOptions& options) {
   metrics.address = options.metrics_address.empty() ? options.http_address : options.metrics_address;
   metrics.port = static_cast<uint16_t>(options.metrics_port);
   metrics.threads = 1;
+  if (options.metrics_tls) metrics.tls = options.http_tls;
   FW_ASSIGN_OR_RETURN(metrics_, http::HttpServer::start(metrics, std::make_shared<prometheus::MetricsHandler>(
                                                                      [this] { return collect_metrics(); })));
   return {};
@@ -122,6 +127,7 @@ Status Server::start_grpc(const ServerOptions& options) {
   listening.port = static_cast<uint16_t>(options.grpc_port);
   listening.reuse_port = options.reuse_grpc_port;
   listening.threads = options.grpc_threads;
+  listening.tls = options.grpc_tls;
   listening.busy_poll_us = options.busy_poll_us;
   grpc::ServiceOptions protocol;
   protocol.server_name = options.server_id;

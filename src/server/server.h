@@ -59,6 +59,9 @@ struct ServerOptions {
   bool allow_metrics = true;
   std::string metrics_address;  // "": as http_address
   int metrics_port = 8002;      // 0: any free one
+  net::TlsOptions http_tls;     // the metrics' too where metrics_tls says so
+  net::TlsOptions grpc_tls;
+  bool metrics_tls = false;
   std::string server_id = "flywheel";
   bool allow_client_shared_memory = false;
   settings::TraceSetting trace;

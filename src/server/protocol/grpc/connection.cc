@@ -39,6 +39,7 @@ bool RateLimit::take(int64_t now_ns) {
 Connection::Connection(int socket, GrpcLoop& loop)
     : loop_(loop),
       socket_(socket),
+      transport_(socket, loop.tls),
       opened_ns_(loop.now_ns),
       received_ns_(loop.now_ns),
       resets_(loop.options.reset_burst, loop.options.resets_per_s),
@@ -47,7 +48,7 @@ Connection::Connection(int socket, GrpcLoop& loop)
   epoll_event event{};
   interest_ = event.events = EPOLLIN;
   event.data.ptr = static_cast<net::Connection*>(this);
-  if (loop_.callbacks == nullptr || loop_.session_options == nullptr ||
+  if (!transport_.is_usable() || loop_.callbacks == nullptr || loop_.session_options == nullptr ||
       nghttp2_session_server_new2(&session_, loop_.callbacks, this, loop_.session_options) != 0 ||
       ::epoll_ctl(loop_.epoll_fd, EPOLL_CTL_ADD, socket_, &event) != 0) {
     close_now();
@@ -74,6 +75,7 @@ void Connection::close_now() {
   outgoing_bytes_ = 0;
   nghttp2_session_del(session_);
   session_ = nullptr;
+  transport_.say_goodbye();
   loop_.close_socket(socket_);
   GrpcCounters::subtract(loop_.counters.connections_open);
   loop_.to_destroy.push_back(this);
@@ -87,7 +89,7 @@ void Connection::wants_flush() {
 
 void Connection::update_interest() {
   if (closed_) return;
-  const uint32_t wanted = EPOLLIN | (outgoing_.empty() ? 0u : uint32_t{EPOLLOUT});
+  const uint32_t wanted = EPOLLIN | (outgoing_.empty() && !transport_.wants_write() ? 0u : uint32_t{EPOLLOUT});
   if (wanted == interest_) return;
   epoll_event event{};
   event.events = interest_ = wanted;
@@ -98,17 +100,22 @@ void Connection::update_interest() {
 void Connection::on_events(uint32_t events) {
   if (closed_) return;
   if ((events & EPOLLERR) != 0) return close_now();
+  const bool waits_to_receive = transport_.wants_write() && (events & EPOLLOUT) != 0;
   if ((events & EPOLLOUT) != 0) flush();
-  if (!closed_ && (events & (EPOLLIN | EPOLLHUP)) != 0) read_socket();
+  if (!closed_ && ((events & (EPOLLIN | EPOLLHUP)) != 0 || waits_to_receive)) read_socket();
 }
 
 void Connection::read_socket() {
   std::string& scratch = loop_.scratch;
-  for (int round = 0; round < kMaxReadsPerEvent && !closed_; ++round) {
-    const ssize_t got = ::recv(socket_, scratch.data(), scratch.size(), 0);
+  for (int round = 0; !closed_ && (round < kMaxReadsPerEvent || transport_.has_pending()); ++round) {
+    iovec room[] = {{scratch.data(), scratch.size()}};
+    const ssize_t got = transport_.receive(room);
     if (got < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        update_interest();
+        break;
+      }
       return close_now();
     }
     if (got == 0) return close_now();
@@ -125,7 +132,7 @@ void Connection::read_socket() {
       flush();
       return close_now();
     }
-    if (static_cast<size_t>(got) < scratch.size()) break;
+    if (static_cast<size_t>(got) < scratch.size() && !transport_.has_pending()) break;
   }
   if (!closed_ && !lingering_) wants_flush();
 }
@@ -260,6 +267,7 @@ void Connection::append_blob(http::Response::Blob blob) {
 
 void Connection::flush() {
   in_flush_list_ = false;
+  if (!closed_ && !transport_.is_secured()) return update_interest();  // settings wait for the end of the handshake
   while (!closed_ && !lingering_) {
     const size_t before = outgoing_bytes_;
     if (nghttp2_session_send(session_) != 0) return close_now();
@@ -280,7 +288,7 @@ bool Connection::write_output() {
       pieces.add(out.blob.bytes.data(), out.blob.bytes.size());
       if (pieces.full()) break;
     }
-    const ssize_t sent = pieces.send(socket_);
+    const ssize_t sent = transport_.send(pieces);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -315,7 +323,7 @@ void Connection::after_output() {
   const bool said_all = shutdown_final_ && calls_.empty() && nghttp2_session_want_write(session_) == 0;
   if (!said_all && (nghttp2_session_want_read(session_) != 0 || nghttp2_session_want_write(session_) != 0)) return;
   // Closing while the client still sends would reset the connection and could destroy the last answers on their way.
-  ::shutdown(socket_, SHUT_WR);
+  transport_.end_sending();
   lingering_ = true;
   linger_ns_ = loop_.now_ns;
 }

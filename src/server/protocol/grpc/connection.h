@@ -15,6 +15,7 @@
 #include "server/protocol/grpc/call.h"
 #include "server/protocol/grpc/loop.h"
 #include "server/protocol/net/connection.h"
+#include "server/protocol/net/transport.h"
 
 namespace flywheel::grpc {
 
@@ -80,6 +81,7 @@ class Connection : public net::Connection {
 
   GrpcLoop& loop_;
   int socket_;
+  net::Transport transport_;
   nghttp2_session* session_ = nullptr;
   bool closed_ = false;
   bool handshaken_ = false;  // the client's first settings have come

@@ -29,11 +29,16 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::start(const GrpcOptions& options
   listening.shortest_timeout_ms =
       std::min({options.handshake_timeout_ms, options.message_timeout_ms, options.write_timeout_ms,
                 options.linger_timeout_ms, options.keepalive_time_ms, options.keepalive_timeout_ms});
+  if (options.tls.enabled) {
+    FW_ASSIGN_OR_RETURN(server->tls_, net::TlsContext::create(options.tls, options.name, "h2"));
+  }
   server->slow_lane_ = std::make_unique<http::SlowLane>(std::max(options.threads, 1));
   auto make_loop = [&](int) -> std::unique_ptr<net::Loop> {
     server->counters_.push_back(std::make_unique<GrpcCounters>());
-    return std::make_unique<GrpcLoop>(server->options_, *server->service_, server->budget_, *server->counters_.back(),
-                                      *server->slow_lane_);
+    auto loop = std::make_unique<GrpcLoop>(server->options_, *server->service_, server->budget_,
+                                           *server->counters_.back(), *server->slow_lane_);
+    loop->tls = server->tls_.get();
+    return loop;
   };
   FW_ASSIGN_OR_RETURN(server->listener_, net::Listener::start(listening, make_loop));
   return server;

@@ -40,6 +40,7 @@ class GrpcServer {
   const std::shared_ptr<http::BodyBudget> budget_;
   std::unique_ptr<http::SlowLane> slow_lane_;
   std::vector<std::unique_ptr<GrpcCounters>> counters_;  // of each reactor
+  std::shared_ptr<net::TlsContext> tls_;                 // null: plain
   std::unique_ptr<net::Listener> listener_;
   std::mutex stop_mutex_;
   bool stopped_ = false;

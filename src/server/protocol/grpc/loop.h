@@ -34,6 +34,7 @@ class GrpcLoop : public net::Loop {
   const std::shared_ptr<http::BodyBudget> budget;
   GrpcCounters& counters;
   http::SlowLane& slow_lane;
+  net::TlsContext* tls = nullptr;  // null: plain connections
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_option* session_options = nullptr;
   std::string spare_text;  // the memory of the last output that was sent whole

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/protocol/grpc/grpc_status.h"
+#include "server/protocol/net/tls.h"
 
 namespace flywheel::grpc {
 
@@ -25,6 +26,7 @@ struct GrpcOptions {
   uint16_t port = 8001;     // 0: any free one
   bool reuse_port = false;  // other processes may listen on the same port
   int threads = 1;
+  net::TlsOptions tls;
   int64_t busy_poll_us = 0;  // how long a busy thread asks for the next event before it sleeps
   uint64_t max_message_bytes = std::numeric_limits<int32_t>::max();
   int64_t max_total_message_bytes = int64_t{4} << 30;  // of all requests in hand, and of all answers not yet taken

@@ -42,6 +42,7 @@ std::unique_ptr<net::Connection> ReactorContext::connect(int socket) {
 
 void ReactorContext::refuse(int socket) {
   HttpCounters::add(counters->connections_refused);
+  if (tls != nullptr) return;
   [[maybe_unused]] ssize_t sent =
       ::send(socket, kTooManyConnections.data(), kTooManyConnections.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(socket, SHUT_WR);
@@ -54,12 +55,12 @@ size_t Connection::Outgoing::total_bytes() const {
 }
 
 Connection::Connection(int socket, ReactorContext& context)
-    : context_(context), socket_(socket), since_ns_(context.now_ns) {
+    : context_(context), socket_(socket), transport_(socket, context.tls), since_ns_(context.now_ns) {
   epoll_event event{};
   interest_ = event.events = EPOLLIN;
   event.data.ptr = static_cast<net::Connection*>(this);
   HttpCounters::add(context_.counters->connections_open);
-  if (epoll_ctl(context_.epoll_fd, EPOLL_CTL_ADD, socket_, &event) != 0) close_now();
+  if (!transport_.is_usable() || epoll_ctl(context_.epoll_fd, EPOLL_CTL_ADD, socket_, &event) != 0) close_now();
 }
 
 Connection::~Connection() { close_now(); }
@@ -76,6 +77,7 @@ void Connection::close_now() {
   queue_.clear();
   outgoing_.clear();
   incoming_.reset();
+  transport_.say_goodbye();
   context_.close_socket(socket_);
   HttpCounters::subtract(context_.counters->connections_open);
   context_.to_destroy.push_back(this);
@@ -93,7 +95,7 @@ void Connection::update_interest() {
   if (closed_) return;
   uint32_t wanted = 0;
   if (!paused_ && !end_of_input_) wanted |= EPOLLIN;
-  if (!outgoing_.empty()) wanted |= EPOLLOUT;
+  if (!outgoing_.empty() || transport_.wants_write()) wanted |= EPOLLOUT;
   if (wanted == interest_) return;
   epoll_event event{};
   event.events = interest_ = wanted;
@@ -104,7 +106,8 @@ void Connection::update_interest() {
 void Connection::on_events(uint32_t events) {
   if (closed_) return;
   if ((events & EPOLLERR) != 0) return close_now();
-  if ((events & EPOLLOUT) != 0) flush();
+  if ((events & EPOLLOUT) != 0 && transport_.wants_write()) read_socket();
+  if (!closed_ && (events & EPOLLOUT) != 0) flush();
   if (closed_ || (events & (EPOLLIN | EPOLLHUP)) == 0) return;
   if ((interest_ & EPOLLIN) != 0) {
     read_socket();
@@ -115,18 +118,18 @@ void Connection::on_events(uint32_t events) {
 
 void Connection::read_socket() {
   std::string& scratch = context_.scratch;
-  for (int round = 0; round < kMaxReadsPerEvent && !closed_ && !paused_ && !end_of_input_; ++round) {
+  for (int round = 0; !closed_ && !paused_ && !end_of_input_; ++round) {
+    if (round >= kMaxReadsPerEvent && !transport_.has_pending()) return;
     // A body's remaining bytes go to their place; what follows them, or anything else, to the scratch buffer, after
     // the part of a head that earlier reads left.
     const std::span<std::byte> room = state_ == State::kBody ? incoming_->body_.room() : std::span<std::byte>();
     const size_t prefix = room.empty() ? pending_.size() : 0;
     if (prefix > 0) std::memcpy(scratch.data(), pending_.data(), prefix);
     iovec pieces[2] = {{room.data(), room.size()}, {scratch.data() + prefix, scratch.size() - prefix}};
-    const ssize_t got =
-        room.empty() ? ::recv(socket_, pieces[1].iov_base, pieces[1].iov_len, 0) : ::readv(socket_, pieces, 2);
+    const ssize_t got = transport_.receive(std::span(pieces).subspan(room.empty() ? 1 : 0));
     if (got < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return update_interest();
       return close_now();
     }
     if (got == 0) return on_end_of_input();
@@ -147,7 +150,8 @@ void Connection::read_socket() {
       pending_.clear();
     }
     if (prefix + in_scratch > 0) process({scratch.data(), prefix + in_scratch});
-    if (static_cast<size_t>(got) < room.size() + pieces[1].iov_len) return;  // the socket is empty
+    // The socket is empty.
+    if (static_cast<size_t>(got) < room.size() + pieces[1].iov_len && !transport_.has_pending()) return;
   }
 }
 
@@ -335,7 +339,7 @@ void Connection::on_end_of_input() {
 void Connection::send_interim_continue() {
   if (!queue_.empty() && queue_.front()->head_.minor_version == 0) return;
   wants_continue_ = false;
-  const ssize_t sent = ::send(socket_, kContinue.data(), kContinue.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = transport_.send(kContinue);
   if (sent != static_cast<ssize_t>(kContinue.size())) close_now();
 }
 
@@ -466,7 +470,7 @@ bool Connection::write_output() {
       for (const Response::Blob& blob : out.blobs) pieces.add(blob.bytes.data(), blob.bytes.size());
       if (pieces.full()) break;
     }
-    const ssize_t sent = pieces.send(socket_);
+    const ssize_t sent = transport_.send(pieces);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -497,7 +501,7 @@ void Connection::after_output_drained() {
   if (closing_) {
     if (end_of_input_) return close_now();
     // Closing while the client still sends would reset the connection and could destroy the answer on its way.
-    ::shutdown(socket_, SHUT_WR);
+    transport_.end_sending();
     lingering_ = true;
     since_ns_ = context_.now_ns;
     discarded_bytes_ = read_period_bytes_ = 0;
@@ -521,6 +525,7 @@ void Connection::resume_reading() {
   const std::string bytes = std::move(pending_);
   pending_.clear();
   process(bytes);
+  if (!closed_ && !paused_ && transport_.has_pending()) read_socket();
 }
 
 void Connection::check_deadlines() {
@@ -559,6 +564,10 @@ void Connection::check_deadlines() {
     if (!too_slow(since_ns_, options.body_timeout_ms, read_period_bytes_, incoming_->body_.size())) return;
     HttpCounters::add(context_.counters->timeouts);
     return answer_and_close(error_response(408, "the request's body did not arrive in time"));
+  }
+  if (!transport_.is_secured() && elapsed > options.head_timeout_ms * kNsPerMs) {
+    HttpCounters::add(context_.counters->timeouts);
+    return close_now();
   }
   if (state_ != State::kHead || paused_) return;
   if (!pending_.empty()) {

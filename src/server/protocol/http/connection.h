@@ -12,6 +12,7 @@
 #include "server/protocol/http/exchange.h"
 #include "server/protocol/http/options.h"
 #include "server/protocol/net/connection.h"
+#include "server/protocol/net/transport.h"
 
 namespace flywheel::http {
 
@@ -24,6 +25,7 @@ struct ReactorContext : net::Loop {
   std::shared_ptr<BodyBudget> budget, answer_budget;
   HttpCounters* counters = nullptr;
   SlowLane* slow_lane = nullptr;
+  net::TlsContext* tls = nullptr;  // null: plain connections
 
   std::unique_ptr<net::Connection> connect(int socket) override;
   void refuse(int socket) override;
@@ -90,6 +92,7 @@ class Connection : public net::Connection {
 
   ReactorContext& context_;
   int socket_;
+  net::Transport transport_;
   State state_ = State::kHead;
   bool closed_ = false;
   bool end_of_input_ = false;  // the client sends no more

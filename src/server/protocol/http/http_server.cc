@@ -30,6 +30,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
   listening.max_connections = options.max_connections;
   listening.shortest_timeout_ms = std::min({options.head_timeout_ms, options.body_timeout_ms, options.write_timeout_ms,
                                             options.idle_timeout_ms, options.linger_timeout_ms});
+  if (options.tls.enabled) {
+    FW_ASSIGN_OR_RETURN(server->tls_, net::TlsContext::create(options.tls, options.name, "http/1.1"));
+  }
   server->slow_lane_ = std::make_unique<SlowLane>(std::max(options.threads, 1));
   auto make_loop = [&](int) {
     server->counters_.push_back(std::make_unique<HttpCounters>());
@@ -40,6 +43,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
     context->answer_budget = server->answer_budget_;
     context->counters = server->counters_.back().get();
     context->slow_lane = server->slow_lane_.get();
+    context->tls = server->tls_.get();
     return context;
   };
   FW_ASSIGN_OR_RETURN(server->listener_, net::Listener::start(listening, make_loop));

@@ -41,6 +41,7 @@ class HttpServer {
   const std::shared_ptr<BodyBudget> budget_, answer_budget_;
   std::unique_ptr<SlowLane> slow_lane_;
   std::vector<std::unique_ptr<HttpCounters>> counters_;  // of each reactor
+  std::shared_ptr<net::TlsContext> tls_;                 // null: plain
   std::unique_ptr<net::Listener> listener_;
   std::mutex stop_mutex_;
   bool stopped_ = false;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "server/protocol/http/parser.h"
+#include "server/protocol/net/tls.h"
 
 namespace flywheel::http {
 
@@ -18,6 +19,7 @@ struct HttpOptions {
   uint16_t port = 8000;     // 0: any free one
   bool reuse_port = false;  // other processes may listen on the same port
   int threads = 1;
+  net::TlsOptions tls;
   int64_t busy_poll_us = 0;  // how long a busy thread asks for the next event before it sleeps
   ParserLimits parser;
   int64_t max_total_body_bytes = int64_t{4} << 30;    // of all requests in hand

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 
 namespace flywheel::net {
 
@@ -17,6 +18,7 @@ class Pieces {
   explicit Pieces(size_t sent_bytes) : skip_bytes_(sent_bytes) {}
   void add(const void* data, size_t size_bytes);
   bool full() const { return count_ == pieces_.size(); }
+  std::span<const iovec> pieces() const { return std::span(pieces_).first(count_); }
   // As ::sendmsg, without waiting and without a signal.
   ssize_t send(int socket);
 
