@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/aligned_buffer.h"
+#include "base/base64.h"
 #include "base/cpu_info.h"
 #include "base/mapped_file.h"
 
@@ -125,6 +126,18 @@ TEST(Machine, IsaCanBeLoweredButNotRaised) {
     unsetenv("FLYWHEEL_ISA");
   } else {
     setenv("FLYWHEEL_ISA", saved.c_str(), 1);
+  }
+}
+
+TEST(Base64, DecodesWhatItTakes) {
+  EXPECT_EQ(decode_base64(""), "");
+  EXPECT_EQ(decode_base64("Zg=="), "f");
+  EXPECT_EQ(decode_base64("Zm8="), "fo");
+  EXPECT_EQ(decode_base64("Zm9v"), "foo");
+  EXPECT_EQ(decode_base64("Zm9vYg"), "foob");
+  EXPECT_EQ(decode_base64("+/8A"), std::string("\xfb\xff\0", 3));
+  for (const char* bad : {"Z", "Zg=", "Z===", "Zm9v=", "Zm 9", "Zm-_", "=Zm9", "Zm9v\n"}) {
+    EXPECT_EQ(decode_base64(bad), std::nullopt) << bad;
   }
 }
 

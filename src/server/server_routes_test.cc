@@ -185,6 +185,24 @@ TEST_F(ServerTest, RefusesControlWithoutExplicitMode) {
   }
 }
 
+TEST_F(ServerTest, LoadsFilesThatComeWithTheRequest) {
+  options_.control_mode = repository::ControlMode::kExplicit;
+  add_model("m", "double");
+  ASSERT_TRUE(start().is_ok());
+  EXPECT_THAT(
+      error(post("/v2/repository/models/m/load", R"({"parameters":{"config":"{}","file:1/model.engine":"Y*=="}})"),
+            400),
+      HasSubstr("is not base64"));
+  EXPECT_THAT(error(post("/v2/repository/models/m/load", R"({"parameters":{"file:1/model.engine":"ZG91Ymxl"}})"), 400),
+              HasSubstr("send 'config', too"));
+  EXPECT_EQ(
+      post("/v2/repository/models/sent/load", R"({"parameters":{"config":"{}","file:3/model.engine":"ZG91Ymxl"}})")
+          .status,
+      200);
+  EXPECT_EQ(get("/v2/models/sent/versions/3/ready").status, 200);
+  EXPECT_EQ(post("/v2/models/sent/infer", kRequest).status, 200);
+}
+
 TEST_F(ServerTest, LoadsAndUnloadsInExplicitMode) {
   options_.control_mode = repository::ControlMode::kExplicit;
   add_model("m", "double");
@@ -199,10 +217,6 @@ TEST_F(ServerTest, LoadsAndUnloadsInExplicitMode) {
   EXPECT_THAT(error(post("/v2/models/m/infer", kRequest), 400), HasSubstr("inference request batch-size must be <= 1"));
   EXPECT_THAT(error(post("/v2/repository/models/m/load", R"({"parameters":{"config":"{"}})"), 400),
               HasSubstr("failed to load 'm'"));
-  EXPECT_THAT(
-      error(post("/v2/repository/models/m/load", R"({"parameters":{"config":"{}","file:1/model.engine":"YQ=="}})"),
-            501),
-      HasSubstr("put them into the model repository first"));
   EXPECT_THAT(error(post("/v2/repository/models/m/load", R"({"parameters":{"other":"x"}})"), 400),
               HasSubstr("'other'"));
   EXPECT_EQ(post("/v2/models/m/ready", "").status, 405);

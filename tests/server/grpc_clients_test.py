@@ -147,6 +147,12 @@ class GrpcClientsTest(unittest.TestCase):
         self.assertIn(code, str(raised.exception.status()))
         self.assertIn(text, raised.exception.message())
 
+    def test_loads_a_model_that_comes_with_the_request(self):
+        self.client.load_model("sent", config='{"max_batch_size": 4}', files={"file:7/model.onnx": identity_onnx(4)})
+        np.testing.assert_array_equal(self.client.infer("sent", row(3), "7").as_numpy("y"), [[3, 3, 3, 3]])
+        self.client.unload_model("sent")
+        self.assert_fails("INVALID_ARGUMENT", "send 'config', too", lambda: self.client.load_model("sent", files={"file:7/model.onnx": b"x"}))
+
     def test_tells_about_itself(self):
         self.assertTrue(self.client.is_server_live())
         self.assertTrue(self.client.is_server_ready())

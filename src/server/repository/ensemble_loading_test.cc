@@ -57,7 +57,7 @@ class EnsembleLoading : public testing::Test {
   }
   Status load(const std::string& name) {
     std::promise<Status> done;
-    repository_->load(name, std::nullopt, [&](Status status) { done.set_value(std::move(status)); });
+    repository_->load(name, {}, [&](Status status) { done.set_value(std::move(status)); });
     return done.get_future().get();
   }
   Status unload(const std::string& name, bool with_steps = false) {

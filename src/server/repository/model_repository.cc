@@ -215,8 +215,8 @@ void ModelRepository::load_in_order(const std::vector<std::string>& names, std::
 std::vector<std::string> ModelRepository::needs_of(const std::string& name,
                                                    const std::optional<std::string>& config_json) const {
   const Result<std::string> folder = folder_of(name);
-  if (!folder.is_ok()) return {};
-  const Result<config::ModelConfig> parsed = read_config(name, *folder, config_json);
+  if (!folder.is_ok() && !config_json) return {};
+  const Result<config::ModelConfig> parsed = read_config(name, folder.is_ok() ? *folder : "", config_json);
   return parsed.is_ok() ? step_models(*parsed) : std::vector<std::string>();
 }
 
@@ -281,8 +281,9 @@ Status ModelRepository::fail_model(const std::string& name, const Status& status
   return load_failure(name, status);
 }
 
-Status ModelRepository::load_now(const std::string& name, const std::optional<std::string>& config_json) {
-  Result<std::string> folder = folder_of(name);
+Status ModelRepository::load_now(const std::string& name, const std::optional<std::string>& config_json,
+                                 const std::shared_ptr<SentFiles>& sent) {
+  Result<std::string> folder = sent != nullptr ? Result<std::string>(sent->folder()) : folder_of(name);
   if (!folder.is_ok()) return fail_model(name, folder.status());
   Result<config::ModelConfig> parsed = read_config(name, *folder, config_json);
   if (!parsed.is_ok()) return fail_model(name, parsed.status());
@@ -295,7 +296,7 @@ Status ModelRepository::load_now(const std::string& name, const std::optional<st
                                                    "model '{}': '{}' has {} version folders",
                                                    name, *folder, versions->size())));
   }
-  return load_versions(name, *folder, *parsed, selected);
+  return load_versions(name, *folder, *parsed, selected, sent);
 }
 
 // Whatever a model's files make the code below throw (no memory, no threads) is that model's failure.
@@ -313,7 +314,8 @@ Result<std::unique_ptr<ServedModel>> ModelRepository::load_version(const config:
 
 // All versions or none: a client that sees one new version sees all of them.
 Status ModelRepository::load_versions(const std::string& name, const std::string& folder,
-                                      const config::ModelConfig& parsed, const std::vector<int64_t>& versions) {
+                                      const config::ModelConfig& parsed, const std::vector<int64_t>& versions,
+                                      const std::shared_ptr<SentFiles>& sent) {
   table_.update([&](ModelTable::Models& models) {
     models[name].failure.clear();
     for (int64_t version : versions) {
@@ -333,7 +335,7 @@ Status ModelRepository::load_versions(const std::string& name, const std::string
       failure = model.status();
       continue;
     }
-    loaded[version] = reaper_->guard(std::move(model).value(), [this](const ServedModel& ended) {
+    loaded[version] = reaper_->guard(std::move(model).value(), [this, sent](const ServedModel& ended) {
       log(LogLevel::kInfo, "successfully unloaded '{}' version {}", ended.name(), ended.version());
       table_.update([&](ModelTable::Models& models) {
         const auto entry = models.find(ended.name());
@@ -400,27 +402,44 @@ Status ModelRepository::check_control_mode() const {
   return unavailable("explicit model load / unload is not allowed if polling is enabled");
 }
 
-void ModelRepository::load(const std::string& name, std::optional<std::string> config_json, Done done) {
+void ModelRepository::load(const std::string& name, LoadOverrides overrides, Done done) {
   if (Status status = check_control_mode(); !status.is_ok()) return done(std::move(status));
   if (stopping_.load(std::memory_order_acquire)) return done(unavailable("Server exiting"));
   // Which models it needs is read on a loading thread.
-  queue_->post(name, [this, name, config_json = std::move(config_json), done = std::move(done)] {
-    // A name that is no model's leaves no trace: clients may send any, and the server is as ready as before.
-    if (const Result<std::string> folder = folder_of(name); !folder.is_ok() && !table_.snapshot()->contains(name)) {
-      log(LogLevel::kWarning, "refused to load '{}': {}", name, folder.status().message());
-      return done(load_failure(name, folder.status()));
+  queue_->post(name, [this, name, overrides = std::move(overrides), done = std::move(done)] {
+    const std::optional<std::string>& config_json = overrides.config_json;
+    // A request that cannot be meant leaves no trace: clients may send any, and the server is as ready as before.
+    auto refuse = [&](const Status& reason) {
+      log(LogLevel::kWarning, "refused to load '{}': {}", name, reason.message());
+      done(load_failure(name, reason));
+    };
+    std::shared_ptr<SentFiles> sent;
+    if (!overrides.files.empty()) {
+      if (!is_model_name(name)) return refuse(invalid_argument(fmt::format("'{}' is no model name", name)));
+      if (!config_json) {
+        return refuse(invalid_argument("files came with the request and no configuration: send 'config', too"));
+      }
+      Result<std::shared_ptr<SentFiles>> written = SentFiles::write(overrides.files);
+      if (!written.is_ok()) return refuse(written.status());
+      sent = std::move(written).value();
+    } else if (const Result<std::string> folder = folder_of(name);
+               !folder.is_ok() && !table_.snapshot()->contains(name)) {
+      return refuse(folder.status());
     }
     const LoadOrder::Needs needs = [&](const std::string& model) {
       return needs_of(model, model == name ? config_json : std::nullopt);
     };
     const std::vector<std::string> all = with_missing_steps({name}, needs);
-    if (all.size() == 1) return done(load_now(name, config_json));
+    if (all.size() == 1) return done(load_now(name, config_json, sent));
     auto order = std::make_shared<LoadOrder>(all, needs);
-    load_in_order(order->first(), order, [this, name, config_json, done](const std::string& model, Status problem) {
-      const std::optional<std::string> config = model == name ? config_json : std::nullopt;
-      const Status status = problem.is_ok() ? load_now(model, config) : fail_model(model, problem);
-      if (model == name) done(status);
-    });
+    load_in_order(order->first(), order,
+                  [this, name, config_json, sent, done](const std::string& model, Status problem) {
+                    const bool is_asked_for = model == name;
+                    const Status status = !problem.is_ok() ? fail_model(model, problem)
+                                          : is_asked_for   ? load_now(model, config_json, sent)
+                                                           : load_now(model, std::nullopt);
+                    if (is_asked_for) done(status);
+                  });
   });
 }
 

@@ -22,6 +22,7 @@
 #include "server/repository/load_queue.h"
 #include "server/repository/model_loader.h"
 #include "server/repository/model_table.h"
+#include "server/repository/sent_files.h"
 #include "server/schedule/arbiter.h"
 
 namespace flywheel::repository {
@@ -42,6 +43,12 @@ struct RepositoryOptions {
   // model's configuration asks for.
   int execution_slots = 0;
   LoaderOptions loader;  // threads and arbiter are filled in
+};
+
+// What a load request brings in place of what the repository has.
+struct LoadOverrides {
+  std::optional<std::string> config_json;    // instead of config.pbtxt
+  std::map<std::string, std::string> files;  // instead of the model's folder: content by path; needs config_json
 };
 
 class ModelRepository {
@@ -65,8 +72,8 @@ class ModelRepository {
   std::vector<IndexRow> index(bool ready_only) const { return table_.index(ready_only); }
 
   // Explicit mode only, with Triton's text otherwise. `done` is called once, from any thread, when the new versions
-  // serve or the old ones remain. `config_json` stands in for config.pbtxt.
-  void load(const std::string& name, std::optional<std::string> config_json, Done done);
+  // serve or the old ones remain.
+  void load(const std::string& name, LoadOverrides overrides, Done done);
   // An ensemble's models that do not serve are loaded before it.
   // `done` is called when no new request reaches the model; those accepted are still answered. `with_steps`: the models
   // that an ensemble is made of go too.
@@ -86,7 +93,9 @@ class ModelRepository {
   // The models, and those that they need and that are neither among them nor ready.
   std::vector<std::string> with_missing_steps(const std::vector<std::string>& names,
                                               const LoadOrder::Needs& needs) const;
-  Status load_now(const std::string& name, const std::optional<std::string>& config_json);
+  // `sent`: the model's files, if they came with the request.
+  Status load_now(const std::string& name, const std::optional<std::string>& config_json,
+                  const std::shared_ptr<SentFiles>& sent = nullptr);
   Status unload_now(const std::string& name);
   Result<std::string> folder_of(const std::string& name) const;
   Result<config::ModelConfig> read_config(const std::string& name, const std::string& folder,
@@ -94,7 +103,7 @@ class ModelRepository {
   Result<std::unique_ptr<ServedModel>> load_version(const config::ModelConfig& parsed, const std::string& folder,
                                                     int64_t version);
   Status load_versions(const std::string& name, const std::string& folder, const config::ModelConfig& parsed,
-                       const std::vector<int64_t>& versions);
+                       const std::vector<int64_t>& versions, const std::shared_ptr<SentFiles>& sent);
   Status fail_model(const std::string& name, const Status& status);
   Status check_control_mode() const;
 

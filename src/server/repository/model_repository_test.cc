@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -34,9 +36,11 @@ class ModelRepositoryTest : public testing::Test {
     repository_->start();
     return repository_->wait_until_started();
   }
-  Status load(const std::string& name, std::optional<std::string> config = std::nullopt) {
+  Status load(const std::string& name, std::optional<std::string> config = std::nullopt,
+              std::map<std::string, std::string> files = {}) {
     std::promise<Status> done;
-    repository_->load(name, std::move(config), [&](Status status) { done.set_value(std::move(status)); });
+    repository_->load(name, {std::move(config), std::move(files)},
+                      [&](Status status) { done.set_value(std::move(status)); });
     return done.get_future().get();
   }
   Status unload(const std::string& name) {
@@ -343,7 +347,7 @@ TEST_F(ModelRepositoryTest, TakesLoadsFromTheFirstMoment) {
   folder_.write("m/1/model.engine", "double");
   ModelRepository repository(options_);
   std::promise<Status> loaded;
-  repository.load("m", std::nullopt, [&](const Status& status) { loaded.set_value(status); });
+  repository.load("m", {}, [&](const Status& status) { loaded.set_value(status); });
   EXPECT_TRUE(loaded.get_future().get().is_ok());
 }
 
@@ -394,6 +398,54 @@ TEST_F(ModelRepositoryTest, RefusesShapesBeyondTheEnginesProfile) {
   }
   EXPECT_THAT(model->prepare(request).message(),
               HasSubstr("unexpected shape for input 'ids' for model 'm', got [1,17]: dimension 1 must be in [1, 16]"));
+}
+
+TEST_F(ModelRepositoryTest, FilesMayComeWithALoadRequest) {
+  folder_.write("m/1/model.engine", "double");
+  options_.control_mode = ControlMode::kExplicit;
+  ASSERT_TRUE(start().is_ok());
+  ASSERT_TRUE(load("m").is_ok());
+  EXPECT_EQ(load("m", "{}", {{"2/model.engine", "double"}, {"5/model.engine", "double"}}).to_string(), "OK");
+  EXPECT_TRUE(eventually([&] { return index_text() == "m:1 UNAVAILABLE (unloaded)\nm:5 READY\n"; }));
+  EXPECT_TRUE(infer(*repository_->find("m")).get().status.is_ok());
+  // A model that is in no repository.
+  EXPECT_EQ(load("sent", "{}", {{"1/model.engine", "double"}}).to_string(), "OK");
+  EXPECT_TRUE(infer(*repository_->find("sent")).get().status.is_ok());
+  // Without files, those in the repository serve again.
+  ASSERT_TRUE(load("m").is_ok());
+  EXPECT_EQ((*repository_->find("m"))->version(), 1);
+}
+
+TEST_F(ModelRepositoryTest, FilesThatCannotBeMeantChangeNothing) {
+  folder_.write("m/1/model.engine", "double");
+  options_.control_mode = ControlMode::kExplicit;
+  ASSERT_TRUE(start().is_ok());
+  ASSERT_TRUE(load("m").is_ok());
+  auto refusal = [&](const std::string& path) { return std::string(load("m", "{}", {{path, "double"}}).message()); };
+  EXPECT_THAT(load("m", std::nullopt, {{"1/model.engine", "x"}}).message(), HasSubstr("send 'config', too"));
+  for (const char* path : {"../m/1/model.engine", "1/../../x", "/etc/x", "1//x", "1/.", "", "1/", "a\\b"}) {
+    EXPECT_THAT(refusal(path), HasSubstr("give a path within the model's folder")) << path;
+  }
+  EXPECT_THAT(load("m", "{}", {{"1", "x"}, {"1/model.engine", "double"}}).message(), HasSubstr("cannot be written"));
+  EXPECT_THAT(load("m", "{}", {{"1/model.engine", "nonsense"}}).message(), HasSubstr("version 1"));
+  EXPECT_THAT(load("../m", "{}", {{"1/model.engine", "double"}}).message(), HasSubstr("is no model name"));
+  EXPECT_EQ(index_text(), "m:1 READY\n");
+  EXPECT_TRUE(infer(*repository_->find("m")).get().status.is_ok());
+}
+
+TEST(SentFilesTest, AreRemovedWithTheLastUse) {
+  std::string folder;
+  {
+    auto sent = SentFiles::write({{"1/a", "alpha"}, {"b", ""}});
+    ASSERT_TRUE(sent.is_ok());
+    folder = (*sent)->folder();
+    std::ifstream file(folder + "/1/a");
+    std::string text;
+    file >> text;
+    EXPECT_EQ(text, "alpha");
+    EXPECT_TRUE(std::filesystem::exists(folder + "/b"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
 }  // namespace

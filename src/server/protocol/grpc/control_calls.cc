@@ -62,25 +62,25 @@ void fill_statistics(const ServedModel& model, inference::ModelStatistics& out) 
 
 Status no_repository_name() { return unsupported("'repository_name' specification is not supported"); }
 
-Result<std::optional<std::string>> read_load_parameters(const inference::RepositoryModelLoadRequest& request) {
-  std::optional<std::string> config;
-  for (const auto& [key, value] : request.parameters()) {
+Result<repository::LoadOverrides> read_load_parameters(inference::RepositoryModelLoadRequest& request) {
+  constexpr std::string_view kFile = "file:";
+  repository::LoadOverrides overrides;
+  for (auto& [key, value] : *request.mutable_parameters()) {
     if (key == "config") {
       if (!value.has_string_param()) {
         return invalid_argument(fmt::format("invalid value type for load parameter '{}', expected string_param.", key));
       }
-      config = value.string_param();
-    } else if (key.starts_with("file:")) {
+      overrides.config_json = std::move(*value.mutable_string_param());
+    } else if (key.starts_with(kFile)) {
       if (!value.has_bytes_param()) {
         return invalid_argument(fmt::format("invalid value type for load parameter '{}', expected bytes_param.", key));
       }
-      return unsupported(
-          fmt::format("load parameter '{}': files sent along are not supported; put them into the repository", key));
+      overrides.files[key.substr(kFile.size())] = std::move(*value.mutable_bytes_param());
     } else {
       return invalid_argument(fmt::format("unrecognized load parameter '{}'.", key));
     }
   }
-  return config;
+  return overrides;
 }
 
 // Loading and unloading: the answer comes when the repository is done.
@@ -95,9 +95,9 @@ class LoadHandler : public UnaryHandler {
       return answer(GrpcStatus{StatusCode::kInternal, "the request cannot be parsed"});
     }
     if (!request.repository_name().empty()) return answer(to_grpc(no_repository_name()));
-    Result<std::optional<std::string>> config = read_load_parameters(request);
-    if (!config.is_ok()) return answer(to_grpc(config.status()));
-    repository_.load(request.model_name(), std::move(config).value(), done());
+    Result<repository::LoadOverrides> overrides = read_load_parameters(request);
+    if (!overrides.is_ok()) return answer(to_grpc(overrides.status()));
+    repository_.load(request.model_name(), std::move(overrides).value(), done());
   }
   repository::ModelRepository::Done done() {
     return [call = call().shared_from_this(), this](const Status& status) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/base64.h"
 #include "server/protocol/http/json_reader.h"
 
 namespace flywheel::http {
@@ -104,21 +105,27 @@ Result<bool> read_index_body(const Body& body) {
   return ready;
 }
 
-Result<std::optional<std::string>> read_load_body(const Body& body) {
-  std::optional<std::string> config;
+Result<repository::LoadOverrides> read_load_body(const Body& body) {
+  repository::LoadOverrides overrides;
   FW_RETURN_IF_ERROR(read_parameters(body, [&](std::string_view key, ondemand::value value) -> Status {
+    constexpr std::string_view kFile = "file:";
+    const std::string name(key);
     std::string_view text;
-    FW_RETURN_IF_ERROR(read_json_string(value, key, text));
-    if (key == "config") {
-      config = text;
+    FW_RETURN_IF_ERROR(read_json_string(value, name, text));
+    if (name == "config") {
+      overrides.config_json = text;
       return {};
     }
-    if (key.starts_with("file:")) {
-      return unsupported("model files cannot be sent with a load request: put them into the model repository first");
+    if (!name.starts_with(kFile)) {
+      return invalid_argument("unknown parameter '" + name +
+                              "' of a load request: 'config' and 'file:<path>' are known");
     }
-    return invalid_argument("unknown parameter '" + std::string(key) + "' of a load request: only 'config' is known");
+    std::optional<std::string> content = decode_base64(text);
+    if (!content) return invalid_argument("load parameter '" + name + "' is not base64");
+    overrides.files[name.substr(kFile.size())] = *std::move(content);
+    return {};
   }));
-  return config;
+  return overrides;
 }
 
 Result<bool> read_unload_body(const Body& body) {

@@ -9,6 +9,7 @@
 
 #include "flywheel/status.h"
 #include "server/protocol/http/body.h"
+#include "server/repository/model_repository.h"
 #include "server/settings/log_settings.h"
 #include "server/settings/trace_setting.h"
 
@@ -16,8 +17,8 @@ namespace flywheel::http {
 
 // {"ready": bool}: only models that are ready.
 Result<bool> read_index_body(const Body& body);
-// {"parameters": {"config": "<json>"}}: a configuration instead of config.pbtxt. Refuses files sent along.
-Result<std::optional<std::string>> read_load_body(const Body& body);
+// {"parameters": {"config": "<json>", "file:1/model.onnx": "<base64>"}}
+Result<repository::LoadOverrides> read_load_body(const Body& body);
 // {"parameters": {"unload_dependents": bool}}: whether the models of an ensemble's steps go with it.
 Result<bool> read_unload_body(const Body& body);
 

@@ -96,10 +96,10 @@ Response repository_route(const ExchangePtr& exchange, const RouteMatch& match, 
   }
   auto done = [exchange](Status status) { exchange->respond(status_response(status)); };
   if (match.info->route == Route::kLoad) {
-    Result<std::optional<std::string>> config = read_load_body(exchange->body());
-    if (!config.is_ok()) return error_response(config.status());
+    Result<repository::LoadOverrides> overrides = read_load_body(exchange->body());
+    if (!overrides.is_ok()) return error_response(overrides.status());
     answered_later = true;
-    repository.load(match.name, std::move(config).value(), std::move(done));
+    repository.load(match.name, std::move(overrides).value(), std::move(done));
     return {};
   }
   const Result<bool> with_steps = read_unload_body(exchange->body());
