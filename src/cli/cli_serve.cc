@@ -116,8 +116,9 @@ Status serve(const ServeFlags& flags) {
                       settings::RestrictedApis::parse("--http-restricted-api", flags.http_restricted_apis));
   FW_ASSIGN_OR_RETURN(options.http_forwarded_headers,
                       settings::HeaderPattern::parse("--http-header-forward-pattern", flags.http_header_pattern));
-  options.control_mode =
-      flags.control_mode == "explicit" ? repository::ControlMode::kExplicit : repository::ControlMode::kNone;
+  options.control_mode = flags.control_mode == "explicit" ? repository::ControlMode::kExplicit
+                         : flags.control_mode == "poll"   ? repository::ControlMode::kPoll
+                                                          : repository::ControlMode::kNone;
   for (const std::string& text : flags.cache_configs) FW_RETURN_IF_ERROR(read_cache_config(text, options));
   for (const std::string& text : flags.rate_resources) FW_RETURN_IF_ERROR(read_rate_resource(text, options));
   options.rate_limits.enabled = flags.rate_limit == "execution_count";
@@ -184,8 +185,12 @@ void add_serve(CLI::App& app, Verb& chosen) {
       ->type_name("DIR")
       ->allow_extra_args(false);
   verb->add_option("--model-control-mode", flags->control_mode,
-                   "none: all models at start; explicit: those of --load-model, others by request")
-      ->check(CLI::IsMember({"none", "explicit"}))
+                   "none: all models at start; explicit: those of --load-model, others by request; poll: all, and as "
+                   "their folders change")
+      ->check(CLI::IsMember({"none", "explicit", "poll"}))
+      ->capture_default_str();
+  verb->add_option("--repository-poll-secs", options.repository_poll_s, "Poll mode: seconds between two looks")
+      ->check(CLI::Range(1, 86'400))
       ->capture_default_str();
   verb->add_option("--load-model", options.load_models,
                    "Explicit mode: a model to load at start; * for all; may be repeated")

@@ -31,6 +31,7 @@ repository::RepositoryOptions repository_options(const ServerOptions& options, c
   repository::RepositoryOptions result;
   result.paths = options.model_repositories;
   result.control_mode = options.control_mode;
+  result.poll_interval_ms = int64_t{1000} * options.repository_poll_s;
   result.load_at_start = options.load_models;
   result.strict_readiness = options.strict_readiness;
   result.load_threads = options.model_load_threads;

@@ -30,6 +30,7 @@ namespace flywheel::server {
 struct ServerOptions {
   std::vector<std::string> model_repositories;
   repository::ControlMode control_mode = repository::ControlMode::kNone;
+  int repository_poll_s = 15;
   std::vector<std::string> load_models;  // explicit mode: what to load at start; "*": all
   bool strict_readiness = true;
   bool exit_on_error = true;  // wait_until_loaded() reports models that did not load

@@ -112,6 +112,7 @@ class ModelRepository::Reaper : public std::enable_shared_from_this<Reaper> {
 ModelRepository::ModelRepository(RepositoryOptions options)
     : options_(std::move(options)),
       reaper_(std::make_shared<Reaper>()),
+      watch_(options_.paths),
       queue_(std::make_unique<LoadQueue>(options_.load_threads)) {
   choose_execution_slots();
 }
@@ -151,6 +152,7 @@ void ModelRepository::choose_execution_slots() {
 }
 
 void ModelRepository::start() {
+  if (options_.control_mode == ControlMode::kPoll) watch_.adopt();
   Result<std::map<std::string, std::vector<std::string>>> found = find_models(options_.paths);
   {
     std::lock_guard lock(start_mutex_);
@@ -159,6 +161,52 @@ void ModelRepository::start() {
   }
   if (found.is_ok()) start_loading(*found);
   start_changed_.notify_all();
+  if (options_.control_mode == ControlMode::kPoll) {
+    poll_thread_ = std::thread([this] { poll(); });
+    pthread_setname_np(poll_thread_.native_handle(), "fw-poll");
+  }
+}
+
+void ModelRepository::poll() {
+  bool is_unsettled = false;
+  std::string last_problem;
+  while (true) {
+    {
+      std::unique_lock lock(poll_mutex_);
+      const std::chrono::milliseconds wait(is_unsettled ? options_.poll_settle_ms : options_.poll_interval_ms);
+      if (poll_wake_.wait_for(lock, wait, [this] { return poll_ended_; })) return;
+    }
+    const Result<FolderWatch::Changes> changes = watch_.look();
+    if (!changes.is_ok()) {
+      // What serves goes on: a repository that is away for a moment is not one without models.
+      if (changes.status().message() != last_problem) {
+        last_problem = changes.status().message();
+        log(LogLevel::kError, "failed to poll: {}", last_problem);
+      }
+      continue;
+    }
+    last_problem.clear();
+    is_unsettled = changes->is_unsettled;
+    for (const std::string& name : changes->removed) {
+      queue_->post(name, [this, name] { (void)unload_now(name); });
+    }
+    if (!changes->changed.empty()) load_changed(changes->changed);
+  }
+}
+
+void ModelRepository::load_changed(std::vector<std::string> changed) {
+  const LoadOrder::Needs needs = [this](const std::string& name) { return needs_of(name, std::nullopt); };
+  for (size_t i = 0; i < changed.size(); ++i) {
+    for (const ServedModelPtr& model : table_.ready_models()) {
+      const std::vector<std::string> steps = step_models(model->config());
+      if (std::find(steps.begin(), steps.end(), changed[i]) == steps.end()) continue;
+      if (std::find(changed.begin(), changed.end(), model->name()) == changed.end()) changed.push_back(model->name());
+    }
+  }
+  auto order = std::make_shared<LoadOrder>(with_missing_steps(changed, needs), needs);
+  load_in_order(order->first(), order, [this](const std::string& name, Status problem) {
+    (void)(problem.is_ok() ? load_now(name, std::nullopt) : fail_model(name, problem));
+  });
 }
 
 void ModelRepository::start_loading(const std::map<std::string, std::vector<std::string>>& found) {
@@ -167,7 +215,7 @@ void ModelRepository::start_loading(const std::map<std::string, std::vector<std:
   });
   const std::vector<std::string>& wanted = options_.load_at_start;
   const bool all =
-      options_.control_mode == ControlMode::kNone || std::find(wanted.begin(), wanted.end(), "*") != wanted.end();
+      options_.control_mode != ControlMode::kExplicit || std::find(wanted.begin(), wanted.end(), "*") != wanted.end();
   std::vector<std::string> names;
   if (all) {
     for (const auto& [name, folders] : found) names.push_back(name);
@@ -457,6 +505,12 @@ void ModelRepository::unload(const std::string& name, Done done, bool with_steps
 
 void ModelRepository::stop(int64_t grace_ns) {
   stopping_.store(true, std::memory_order_release);
+  {
+    std::lock_guard lock(poll_mutex_);
+    poll_ended_ = true;
+  }
+  poll_wake_.notify_all();
+  if (poll_thread_.joinable()) poll_thread_.join();
   // Models that serve stop side by side, after what is made of them, while loading comes to its end.
   std::thread stopping([order = stop_order(table_.ready_models()), grace_ns] {
     const int64_t until_ns = schedule::monotonic_now_ns() + grace_ns;

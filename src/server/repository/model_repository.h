@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models that the server serves: found in one or more folders, loaded at start, and by request in explicit mode.
+// The models that the server serves: found in one or more folders, loaded at start, and by request in explicit mode or
+// as their folders change in poll mode.
 // A model that is loaded again is swapped in when all its new versions are ready, and the old ones answer what they
 // have accepted; if the new ones fail, the old ones stay. Owned by the server. Any thread.
 #pragma once
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "flywheel/status.h"
+#include "server/repository/folder_watch.h"
 #include "server/repository/load_order.h"
 #include "server/repository/load_queue.h"
 #include "server/repository/model_loader.h"
@@ -30,12 +32,15 @@ namespace flywheel::repository {
 enum class ControlMode : uint8_t {
   kNone,      // all models at start, no changes
   kExplicit,  // those named at start, others by request
+  kPoll,      // all models at start, then as their folders change
 };
 
 struct RepositoryOptions {
   std::vector<std::string> paths;
   ControlMode control_mode = ControlMode::kNone;
   std::vector<std::string> load_at_start;  // explicit mode; "*": all
+  int64_t poll_interval_ms = 15'000;       // poll mode
+  int64_t poll_settle_ms = 1'000;          // a folder that changed is left alone until it has not for so long
   bool strict_readiness = true;            // not ready while any model is not
   int load_threads = 4;
   int cores = 1;  // that models may use together
@@ -93,6 +98,9 @@ class ModelRepository {
   // The models, and those that they need and that are neither among them nor ready.
   std::vector<std::string> with_missing_steps(const std::vector<std::string>& names,
                                               const LoadOrder::Needs& needs) const;
+  void poll();
+  // And what is made of them.
+  void load_changed(std::vector<std::string> changed);
   // `sent`: the model's files, if they came with the request.
   Status load_now(const std::string& name, const std::optional<std::string>& config_json,
                   const std::shared_ptr<SentFiles>& sent = nullptr);
@@ -117,6 +125,11 @@ class ModelRepository {
   mutable std::condition_variable start_changed_;
   int loads_at_start_ = -1;  // unfinished; -1: start() was not called
   std::string start_failures_;
+  FolderWatch watch_;  // the polling thread's
+  std::mutex poll_mutex_;
+  std::condition_variable poll_wake_;
+  bool poll_ended_ = false;
+  std::thread poll_thread_;
   std::unique_ptr<LoadQueue> queue_;  // last: its threads use all of the above
 };
 

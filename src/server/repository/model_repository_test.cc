@@ -433,6 +433,29 @@ TEST_F(ModelRepositoryTest, FilesThatCannotBeMeantChangeNothing) {
   EXPECT_TRUE(infer(*repository_->find("m")).get().status.is_ok());
 }
 
+TEST_F(ModelRepositoryTest, FollowsItsFoldersInPollMode) {
+  folder_.write("m/1/model.engine", "double");
+  options_.control_mode = ControlMode::kPoll;
+  options_.poll_interval_ms = options_.poll_settle_ms = 5;
+  ASSERT_TRUE(start().is_ok());
+  EXPECT_EQ(load("m").message(), "explicit model load / unload is not allowed if polling is enabled");
+  EXPECT_EQ(unload("m").code(), Code::kUnavailable);
+  auto serves = [&](const std::string& text) { return eventually([&] { return index_text() == text; }); };
+  folder_.write("n/1/model.engine", "double");
+  EXPECT_TRUE(serves("m:1 READY\nn:1 READY\n")) << index_text();
+  folder_.write("m/2/model.engine", "double");
+  EXPECT_TRUE(serves("m:1 UNAVAILABLE (unloaded)\nm:2 READY\nn:1 READY\n")) << index_text();
+  // A bad file leaves the old one in place, and a good one is taken when it comes.
+  const int loaded = device_->loads;
+  folder_.write("n/1/model.engine", "nonsense");
+  EXPECT_TRUE(eventually([&] { return device_->loads > loaded; }));
+  EXPECT_TRUE(infer(*repository_->find("n")).get().status.is_ok());
+  folder_.write("n/2/model.engine", "double");
+  EXPECT_TRUE(eventually([&] { return repository_->find("n", 2).is_ok(); }));
+  folder_.remove("m");
+  EXPECT_TRUE(eventually([&] { return !repository_->find("m").is_ok(); }));
+}
+
 TEST(SentFilesTest, AreRemovedWithTheLastUse) {
   std::string folder;
   {

@@ -93,6 +93,16 @@ void remove_outdated(const fs::path& current, std::string_view prefix, std::stri
 
 }  // namespace
 
+// <file>.onnx.<hash>-<hash>.engine
+bool EngineCache::is_own_file(std::string_view name) {
+  if (is_unfinished_engine(std::string(name))) return true;
+  if (!name.ends_with(kEngineSuffix)) return false;
+  name.remove_suffix(kEngineSuffix.size());
+  const size_t dot = name.rfind('.');
+  const std::string_view key = dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
+  return key.size() == 25 && key[16] == '-' && key.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
+}
+
 std::string KnownShapes::to_string() const {
   std::string text = fmt::format("batch {}", max_batch);
   for (const auto& [name, extents] : dims) text += fmt::format("; {} {}", name, fmt::join(extents, "x"));

@@ -46,6 +46,9 @@ class EngineCache {
                                                 const KnownShapes& shapes,
                                                 const std::function<bool()>& keep_going) const;
 
+  // Whether a file of that name is an engine that a cache keeps beside an ONNX file, or the beginning of one.
+  static bool is_own_file(std::string_view name);
+
  private:
   const EngineCacheOptions options_;
 };

@@ -73,6 +73,7 @@ class FakeDevice {
   }
   int delay_us = 0;
   std::atomic<int> live_contexts{0};
+  std::atomic<int> loads{0};  // begun
 
  private:
   mutable std::mutex mutex_;
@@ -301,6 +302,7 @@ inline Result<std::unique_ptr<ExecutionContext>> FakeEngine::create_context(cons
 
 inline EngineLoader fake_loader(std::shared_ptr<FakeDevice> device) {
   return [device](const std::string& path) -> Result<std::shared_ptr<Engine>> {
+    ++device->loads;
     std::ifstream file(path);
     std::string kind;
     std::getline(file, kind);
