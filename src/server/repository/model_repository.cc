@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <set>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::string_view kDuplicate = "model appears in two or more repositories";
 constexpr int64_t kReapGraceNs = 30'000'000'000;
+constexpr std::chrono::seconds kLastUseTime(5);
 
 // As Triton spells codes within the message of a failed load.
 std::string_view triton_code(Code code) {
@@ -53,11 +55,16 @@ class ModelRepository::Reaper : public std::enable_shared_from_this<Reaper> {
 
   // A pointer whose end comes here. `ended` is told when the version is gone.
   ServedModelPtr guard(std::unique_ptr<ServedModel> model, std::function<void(const ServedModel&)> ended) {
+    {
+      std::lock_guard lock(mutex_);
+      ++guarded_;
+    }
     return {model.release(), [reaper = shared_from_this(), ended = std::move(ended)](const ServedModel* last) {
               reaper->post({std::unique_ptr<const ServedModel>(last), ended});
             }};
   }
-  // Ends what has arrived. Later ones must have been stopped before, and end where they are dropped.
+  // Waits for the last use of every version, which may be the end of an answer on the version's own thread, and ends
+  // them. Those that somebody holds for too long must have been stopped before, and end where they are dropped.
   void finish() {
     std::thread thread;
     {
@@ -77,7 +84,7 @@ class ModelRepository::Reaper : public std::enable_shared_from_this<Reaper> {
   void post(Item item) {
     {
       std::lock_guard lock(mutex_);
-      if (!stopping_) {
+      if (!ended_) {
         items_.push_back(std::move(item));
         wake_.notify_one();
         return;
@@ -89,7 +96,11 @@ class ModelRepository::Reaper : public std::enable_shared_from_this<Reaper> {
     std::unique_lock lock(mutex_);
     while (true) {
       wake_.wait(lock, [&] { return stopping_ || !items_.empty(); });
-      if (items_.empty()) return;
+      if (stopping_) wake_.wait_for(lock, kLastUseTime, [&] { return guarded_ == 0 || !items_.empty(); });
+      if (items_.empty()) {
+        ended_ = true;
+        return;
+      }
       std::vector<Item> items;
       items.swap(items_);
       lock.unlock();
@@ -97,15 +108,18 @@ class ModelRepository::Reaper : public std::enable_shared_from_this<Reaper> {
         item.model->stop(kReapGraceNs);
         if (item.ended) item.ended(*item.model);
       }
+      const size_t count = items.size();
       items.clear();
       lock.lock();
+      guarded_ -= count;
     }
   }
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Item> items_;
-  bool stopping_ = false;
+  size_t guarded_ = 0;  // not ended yet
+  bool stopping_ = false, ended_ = false;
   std::thread thread_;
 };
 
