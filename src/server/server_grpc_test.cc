@@ -260,6 +260,31 @@ TEST_F(GrpcTest, DeadlinesAndResetsTakeRequestsFromTheQueue) {
   EXPECT_EQ(server_->grpc_counts().in_flight, 0u);
 }
 
+TEST_F(GrpcTest, ADeadlineReachesTheStepsOfAnEnsemble) {
+  options_.execution_slots = 4;
+  add_model("first", "double", "max_batch_size: 2");
+  folder_.write("e/config.pbtxt", R"(platform: "ensemble" max_batch_size: 2
+input [{ name: "x" data_type: TYPE_FP32 dims: [4] }] output [{ name: "y" data_type: TYPE_FP32 dims: [4] }]
+ensemble_scheduling { step [
+  { model_name: "first" model_version: -1 input_map { key: "x" value: "x" } output_map { key: "y" value: "mid" } },
+  { model_name: "m" model_version: -1 input_map { key: "x" value: "mid" } output_map { key: "y" value: "y" } } ] })");
+  folder_.write("e/1/.keep", "");
+  serve("m", "double", "max_batch_size: 2");
+  device_->close_gate(2);  // for requests of two rows
+  const int32_t running = grpc_->begin(kService + "ModelInfer", framed(double_request({1, 2, 3, 4, 5, 6, 7, 8})));
+  EXPECT_TRUE(grpc_->run_until([&] { return device_->batches().size() == 1; }));
+  inference::ModelInferRequest request = double_request({1, 2, 3, 4});
+  request.set_model_name("e");
+  const int32_t late = grpc_->begin(kService + "ModelInfer", framed(request), true, {{"grpc-timeout", "100m"}});
+  EXPECT_EQ(grpc_->wait(late).status(), 4);
+  const auto second = server_->models().find("m").value();
+  EXPECT_TRUE(eventually([&] { return second->queued_requests() == 0; }));
+  device_->open_gate();
+  EXPECT_EQ(grpc_->wait(running).status(), 0);
+  EXPECT_EQ(second->statistics().snapshot().success.count, 1u);
+  EXPECT_EQ(server_->models().find("e").value()->statistics().snapshot().success.count, 0u);
+}
+
 TEST_F(GrpcTest, TellsAboutServerAndModels) {
   serve("m", "double");
   EXPECT_TRUE(call<inference::ServerLiveResponse>("ServerLive", inference::ServerLiveRequest()).live());

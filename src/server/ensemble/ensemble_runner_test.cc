@@ -159,7 +159,9 @@ TEST_F(EnsembleRun, AMissingOutputIsNoHang) {
   models->add("double", *models->config_of("double"),
               [](const schedule::InferRequest&) { return schedule::InferResponse{}; });
   make(scheduling(step("double", "IN", "OUT"))).enqueue(request_of({1, 2, 3, 4}, {1, 4}, answer));
-  EXPECT_THAT(answer->status.message(), HasSubstr("unexpected deadlock, at least one output is not set"));
+  EXPECT_THAT(
+      answer->status.message(),
+      HasSubstr("in ensemble 'e', [request id: <id_unknown>] unexpected deadlock, at least one output is not set"));
 }
 
 TEST_F(EnsembleRun, CancellingReachesTheStepsInFlight) {

@@ -212,9 +212,9 @@ void Run::carry_on() {
       response.outputs = take_outputs_locked(*root_);
     } else {
       response.status = invalid_argument(
-          fmt::format("in ensemble '{}', unexpected deadlock, at least one output is not set while no more ensemble "
+          fmt::format("in ensemble '{}', {}unexpected deadlock, at least one output is not set while no more ensemble "
                       "steps can be made",
-                      blueprint_->config.name));
+                      blueprint_->config.name, schedule::request_prefix(request_->id)));
       response.reason = FailureReason::kOther;
     }
   }
