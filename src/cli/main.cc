@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "base/version.h"
 #include "cli/verb.h"
 
 namespace {
@@ -26,7 +27,7 @@ std::string unknown_verb(const CLI::App& app, const std::string& word) {
 int main(int argc, char** argv) {
   using namespace flywheel::cli;
   CLI::App app("Flywheel compiles ONNX models into engines for this machine, runs them and serves them.", "flywheel");
-  app.set_version_flag("--version", "flywheel " FLYWHEEL_VERSION);
+  app.set_version_flag("--version", std::string("flywheel ") + flywheel::version());
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done, 1 failed, 2 wrong command line.\n`flywheel VERB --help` lists a verb's flags.");
   Verb chosen;

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/version.h"
 #include "server/protocol/grpc/control_calls.h"
 #include "server/protocol/grpc/health_calls.h"
 #include "server/protocol/grpc/infer_handler.h"
@@ -64,7 +65,7 @@ void InferenceService::add_model_methods() {
       }));
   add("ServerMetadata",
       function([this](const inference::ServerMetadataRequest&, inference::ServerMetadataResponse& response) {
-        return describe_server(options_.server_name, options_.server_version, response);
+        return describe_server(options_.server_name, version(), response);
       }));
   add("ModelReady",
       function([this](const inference::ModelReadyRequest& request, inference::ModelReadyResponse& response) {

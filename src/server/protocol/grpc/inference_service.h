@@ -20,7 +20,6 @@ namespace flywheel::grpc {
 
 struct ServiceOptions {
   std::string server_name = "flywheel";
-  std::string server_version = "0.1.0";
   // Shared with HTTP. Null: clients may register no memory, and nothing is traced.
   std::shared_ptr<shared_memory::RegionRegistry> shared_memory;
   std::shared_ptr<settings::Tracer> tracer;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/version.h"
 #include "server/protocol/http/content_coding.h"
 #include "server/protocol/http/control_routes.h"
 #include "server/protocol/http/generate_body.h"
@@ -145,8 +146,7 @@ Response KServeHandler::route(const ExchangePtr& exchange, bool& answered_later)
   const bool allowed = head.method == Method::kGet ? info.get : head.method == Method::kPost && info.post;
   if (!allowed) return wrong_method();
   switch (info.route) {
-    case Route::kServerMetadata:
-      return json_response(server_metadata_json(options_.server_name, options_.server_version));
+    case Route::kServerMetadata: return json_response(server_metadata_json(options_.server_name, version()));
     case Route::kLive: return {};
     case Route::kReady: {
       Response response;
@@ -167,7 +167,7 @@ Response KServeHandler::route(const ExchangePtr& exchange, bool& answered_later)
     case Route::kCudaMemoryStatus:
     case Route::kCudaMemoryRegister:
     case Route::kCudaMemoryUnregister: return memory_route(*exchange, *match, *options_.shared_memory);
-    case Route::kOpenApi: return json_response(openapi_json(options_.server_version));
+    case Route::kOpenApi: return json_response(openapi_json(version()));
     default: return model_route(exchange, *match, answered_later);
   }
 }

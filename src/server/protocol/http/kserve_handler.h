@@ -21,7 +21,6 @@ namespace flywheel::http {
 
 struct KServeOptions {
   std::string server_name = "flywheel";
-  std::string server_version = "0.1.0";
   // JSON bodies, raw tensors and anything decompressed: Triton's --http-max-input-size.
   uint64_t max_input_bytes = 64 << 20;
   // Bodies with binary tensors behind their JSON, which need no more memory than they are long.
