@@ -11,6 +11,7 @@
 #include "base/aligned_buffer.h"
 #include "base/base64.h"
 #include "base/cpu_info.h"
+#include "base/json.h"
 #include "base/mapped_file.h"
 
 namespace flywheel {
@@ -139,6 +140,13 @@ TEST(Base64, DecodesWhatItTakes) {
   for (const char* bad : {"Z", "Zg=", "Z===", "Zm9v=", "Zm 9", "Zm-_", "=Zm9", "Zm9v\n"}) {
     EXPECT_EQ(decode_base64(bad), std::nullopt) << bad;
   }
+}
+
+TEST(JsonStrings, AreAlwaysValid) {
+  std::string out;
+  append_json_string(out, "a\"\\\n\t\x01\xff \xc3\xa9 \xed\xa0\x80 \xf0\x9f\x98\x80");
+  EXPECT_EQ(out,
+            "\"a\\\"\\\\\\n\\t\\u0001\xef\xbf\xbd \xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd \xf0\x9f\x98\x80\"");
 }
 
 }  // namespace

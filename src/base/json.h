@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strings as JSON writes them. For reports and records; the server's protocol has its own writer, made for its hot
-// path. Any thread.
+// Strings as JSON writes them: for reports and records, and for all that the server answers. Any thread.
 #pragma once
 
 #include <string>
@@ -8,8 +7,8 @@
 
 namespace flywheel {
 
-// With quotes; control characters, quotes and backslashes escaped. Other bytes stay as they are: `text` should be
-// UTF-8.
+// With quotes. Bytes that are not UTF-8 become U+FFFD, so that the document stays valid.
+void append_json_string(std::string& out, std::string_view text);
 std::string json_quote(std::string_view text);
 
 }  // namespace flywheel

@@ -2,7 +2,6 @@
 // Inference over HTTP: JSON and binary tensors both ways, every element type, every error's text.
 #include <zlib.h>
 
-#include "server/config/json_writer.h"
 #include "server/server_test_data.h"
 
 namespace flywheel::server {
@@ -416,13 +415,6 @@ TEST_F(InferTest, PassesThePrefixOnToSchedulerErrors) {
   device_->open_gate();
   EXPECT_EQ(first.receive()->status, 200);
   EXPECT_EQ(second.receive()->status, 200);
-}
-
-TEST(JsonStrings, AreAlwaysValid) {
-  std::string out;
-  config::append_json_string(out, "a\"\\\n\t\x01\xff \xc3\xa9 \xed\xa0\x80 \xf0\x9f\x98\x80");
-  EXPECT_EQ(out,
-            "\"a\\\"\\\\\\n\\t\\u0001\xef\xbf\xbd \xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd \xf0\x9f\x98\x80\"");
 }
 
 }  // namespace

@@ -11,13 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "flywheel/status.h"
 #include "server/config/data_type.h"
 
 namespace flywheel::config {
 
-// With quotes. Bytes that are not UTF-8 become U+FFFD, so that the document stays valid.
-void append_json_string(std::string& out, std::string_view text);
+using flywheel::append_json_string;
 void append_json_int(std::string& out, int64_t value);
 void append_json_uint(std::string& out, uint64_t value);
 // NaN and the infinities are written NaN, Infinity and -Infinity, as Triton does and as Python's json reads them.
