@@ -227,7 +227,7 @@ TEST_F(InferTest, SaysWhatIsWrongWithTheRequest) {
        "Unable to parse 'data': attempt to access JSON non-array as array");
   says(input(R"("name":"x","shape":[1,4],"datatype":"FP33","data":[1,2,3,4])"), "invalid datatype for input x");
   says(input(R"("name":"z","shape":[1,4],"datatype":"FP32","data":[1,2,3,4])"),
-       "unexpected inference input 'z', allowed inputs are: x");
+       "unexpected inference input 'z' for model 'm'");
   says(
       input(
           R"("name":"x","shape":[9,4],"datatype":"FP32","data":[1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4])"),

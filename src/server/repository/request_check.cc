@@ -63,10 +63,7 @@ Status order_inputs(const ModelConfig& config, InferRequest& request) {
   }
   for (const InputView& input : request.inputs) {
     if (config.find_input(input.name) != nullptr) continue;
-    std::vector<std::string_view> allowed;
-    for (const TensorConfig& tensor : config.inputs) allowed.push_back(tensor.name);
-    return invalid_argument(
-        fmt::format("unexpected inference input '{}', allowed inputs are: {}", input.name, fmt::join(allowed, ", ")));
+    return invalid_argument(fmt::format("unexpected inference input '{}' for model '{}'", input.name, config.name));
   }
   for (size_t i = 0; i < config.inputs.size(); ++i) {
     size_t at = i;
@@ -201,6 +198,8 @@ Status check(const ModelConfig& config, InferRequest& request) {
 
 Status with_prefix(const Status& status, std::string_view id) {
   if (status.is_ok()) return {};
+  // Triton's texts for names that a model does not have are without the request's id.
+  if (status.message().starts_with("unexpected inference ")) return status;
   return {status.code(), schedule::request_prefix(id) + status.message()};
 }
 

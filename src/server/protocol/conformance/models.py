@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The repository that the cases ask: Python models, which both servers run."""
+import os
+
+IDENTITY = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", request.inputs()[0].as_numpy())]) for request in requests]
+"""
+FAIL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse(error=pb_utils.TritonError("the model says no")) for _ in requests]
+"""
+REPEAT = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for value in request.inputs()[0].as_numpy():
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([value], np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        return None
+"""
+
+
+def config(datatype, columns, more=""):
+    return f"""backend: "python" max_batch_size: 8 {more}
+input {{ name: "x" data_type: TYPE_{"STRING" if datatype == "BYTES" else datatype} dims: [ {columns} ] }}
+output {{ name: "y" data_type: TYPE_{"STRING" if datatype == "BYTES" else datatype} dims: [ {columns} ] LABELS }}
+"""
+
+
+def write_models(folder, types):
+    def write(name, text, code, labels=False):
+        os.makedirs(f"{folder}/{name}/1")
+        with open(f"{folder}/{name}/config.pbtxt", "w") as file:
+            file.write(text.replace("LABELS", 'label_filename: "labels.txt"' if labels else ""))
+        with open(f"{folder}/{name}/1/model.py", "w") as file:
+            file.write(code)
+        if labels:
+            with open(f"{folder}/{name}/labels.txt", "w") as file:
+                file.write("cat\ndog\nbird\nfish\n")
+
+    write("echo", config("FP32", 4, "dynamic_batching { }"), IDENTITY)
+    write("spare", config("FP32", 4), IDENTITY)
+    write("labels", config("FP32", 4), IDENTITY, labels=True)
+    write("fail", config("FP32", 4), FAIL)
+    for datatype in types:
+        write(f"echo_{datatype.lower()}", config(datatype, 2), IDENTITY)
+    write("repeat", """backend: "python" model_transaction_policy { decoupled: true }
+input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] } output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }""", REPEAT)
+    write("text", """backend: "python"
+input { name: "text" data_type: TYPE_STRING dims: [ 1 ] } output { name: "y" data_type: TYPE_STRING dims: [ 1 ] }""", IDENTITY)
+    return ["echo", "labels", "fail", "repeat", "text"] + [f"echo_{datatype.lower()}" for datatype in types]
