@@ -73,13 +73,18 @@ class Loading : public ControlActor {
   }
 
  private:
+  static std::string config_json(uint64_t max_batch_size, uint64_t factor, const std::string& quote) {
+    std::string text = fmt::format(
+        R"({{"backend":"soak","max_batch_size":{},"dynamic_batching":{{}},"parameters":{{"factor":{{"string_value":"{}"}}}},)"
+        R"("input":[{{"name":"x","data_type":"TYPE_FP32","dims":[4]}}],)"
+        R"("output":[{{"name":"y","data_type":"TYPE_FP32","dims":[4]}}]}})",
+        max_batch_size, factor);
+    for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += quote.size()) text.replace(at, 1, quote);
+    return text;
+  }
   void change_factor() {
     const uint64_t factor = 2 + below(2);
-    const std::string config = fmt::format(
-        R"({{\"backend\":\"soak\",\"max_batch_size\":{},\"dynamic_batching\":{{}},\"parameters\":{{\"factor\":{{\"string_value\":\"{}\"}}}},)"
-        R"(\"input\":[{{\"name\":\"x\",\"data_type\":\"TYPE_FP32\",\"dims\":[4]}}],)"
-        R"(\"output\":[{{\"name\":\"y\",\"data_type\":\"TYPE_FP32\",\"dims\":[4]}}]}})",
-        4 + below(5), factor);
+    const std::string config = config_json(4 + below(5), factor, "\\\"");
     expect("an override",
            ask("POST", "/v2/repository/models/swapped/load", R"({"parameters":{"config":")" + config + "\"}}"), 200);
     expect("the model of an override", infer("swapped", "1,2,3,4"), 200,
@@ -95,12 +100,23 @@ class Loading : public ControlActor {
     expect("load", ask("POST", "/v2/repository/models/leaving/load"), 200);
     expect("a model that returned", infer("leaving", "1,2,3,4"), 200, "[2.0,4.0,6.0,8.0]");
   }
+  // Plainly, or with the model's files in the request.
   void over_grpc() {
     inference::RepositoryModelLoadRequest request;
-    request.set_model_name("stage");
+    request.set_model_name(below(2) == 0 ? "stage" : "swapped");
+    const bool with_files = request.model_name() == "swapped";
+    if (with_files) {
+      auto& parameters = *request.mutable_parameters();
+      parameters["config"].set_string_param(config_json(8, 3, "\""));
+      parameters["file:5/libflywheel_soak.so"].set_bytes_param(target_.library);
+    }
     if (const int status = call("RepositoryModelLoad", request); status != 0)
       return tally_.wrong(fmt::format("RepositoryModelLoad: status {}", status));
     tally_.answered();
+    if (!with_files) return;
+    const auto answer = infer("swapped", "1,2,3,4");
+    expect("a model that was sent", answer, 200, "[3.0,6.0,9.0,12.0]");
+    expect("its version", answer, 200, R"("model_version":"5")");
   }
   // A load that fails leaves the model as it was.
   void fail() {

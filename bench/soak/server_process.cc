@@ -33,11 +33,15 @@ Status ServerProcess::start(const std::string& program, const std::vector<std::s
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  const std::string temporary = folder_ + "/temporary";
+  std::error_code failed;
+  std::filesystem::create_directories(temporary, failed);
   process_ = fork();
   if (process_ < 0) return unavailable("cannot start a process");
   if (process_ == 0) {
     const int log = open(log_path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0644);
     if (log >= 0) dup2(log, STDERR_FILENO);
+    setenv("TMPDIR", temporary.c_str(), 1);
     execv(program.c_str(), arguments.data());
     _exit(127);
   }
@@ -87,6 +91,12 @@ Holdings ServerProcess::look() const {
     if (target.starts_with("/dev/shm/") || target.starts_with("/memfd:")) ++seen.segments;
   }
   return seen;
+}
+
+int64_t ServerProcess::count_temporary_files() const {
+  std::error_code failed;
+  const std::filesystem::directory_iterator entries(folder_ + "/temporary", failed), end;
+  return failed ? -1 : std::distance(entries, end);
 }
 
 Status ServerProcess::stop(int timeout_s) {

@@ -23,7 +23,8 @@ struct Holdings {
 
 class ServerProcess {
  public:
-  ServerProcess(std::string log_path) : log_path_(std::move(log_path)) {}
+  // It keeps its log, and temporary files in temporary/, in this folder.
+  explicit ServerProcess(const std::string& folder) : folder_(folder), log_path_(folder + "/server.log") {}
   ~ServerProcess();  // kills it if it still runs
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -38,11 +39,12 @@ class ServerProcess {
   // Asks it to end; fails when it does not in time, or ends with anything but 0.
   Status stop(int timeout_s);
   std::string log() const;
+  int64_t count_temporary_files() const;
 
  private:
   uint16_t port(const std::string& before) const;
 
-  const std::string log_path_;
+  const std::string folder_, log_path_;
   pid_t process_ = -1;
   int exit_status_ = 0;
 };

@@ -15,6 +15,8 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -135,12 +137,16 @@ int run(const Flags& flags) {
   for (const std::string& name : write_models(folder + "/models", flags.backend, flags.network, has_python)) {
     arguments.insert(arguments.end(), {"--load-model", name});
   }
-  ServerProcess server(folder + "/server.log");
+  ServerProcess server(folder);
   if (const Status started = server.start(flags.server, arguments, 600); !started.is_ok()) {
     std::fprintf(stderr, "%s\n", started.message().c_str());
     return 2;
   }
-  const Target target{server.http_port(), server.grpc_port(), has_python};
+  std::ifstream library(flags.backend, std::ios::binary);
+  const Target target{server.http_port(),
+                      server.grpc_port(),
+                      has_python,
+                      {std::istreambuf_iterator<char>(library), std::istreambuf_iterator<char>()}};
   std::printf("mixed load for %.0f s, seed %llu%s\n", flags.seconds, static_cast<unsigned long long>(flags.seed),
               has_python ? "" : "; no python3 with numpy, so without decoupled models");
   std::fflush(stdout);
@@ -173,6 +179,8 @@ int run(const Flags& flags) {
         fmt::format("{} segments of shared memory before, {} after", before.segments, after.segments));
   const Status stopped = server.stop(60);
   check(stopped.is_ok(), stopped.is_ok() ? "the server ended as asked" : stopped.message());
+  check(server.count_temporary_files() == 0,
+        fmt::format("{} temporary files are left", server.count_temporary_files()));
   const std::string log = server.log();
   const bool clean = log.find("Sanitizer") == std::string::npos && log.find("runtime error") == std::string::npos;
   check(clean, "no sanitizer has spoken");

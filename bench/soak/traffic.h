@@ -19,6 +19,7 @@ namespace flywheel::soak {
 struct Target {
   uint16_t http = 0, grpc = 0;
   bool has_python = false;
+  std::string library;  // the bytes of libflywheel_soak.so
 };
 
 // Counts of what became of requests. Any thread.
