@@ -35,8 +35,8 @@ struct ServeFlags {
   std::string rate_limit = "off";
   settings::LogSettings log;
   bool log_quiet = false;
-  std::vector<std::string> trace_config, http_restricted_apis;
-  std::string http_header_pattern;
+  std::vector<std::string> trace_config, http_restricted_apis, grpc_restricted_protocols;
+  std::string http_header_pattern, grpc_header_pattern;
 };
 
 // How the thread that loads tells the one that waits for signals: a signal that nobody else sends.
@@ -116,6 +116,11 @@ Status serve(const ServeFlags& flags) {
                       settings::RestrictedApis::parse("--http-restricted-api", flags.http_restricted_apis));
   FW_ASSIGN_OR_RETURN(options.http_forwarded_headers,
                       settings::HeaderPattern::parse("--http-header-forward-pattern", flags.http_header_pattern));
+  FW_ASSIGN_OR_RETURN(options.grpc_restricted_protocols,
+                      settings::RestrictedApis::parse("--grpc-restricted-protocol", flags.grpc_restricted_protocols,
+                                                      "triton-grpc-protocol-"));
+  FW_ASSIGN_OR_RETURN(options.grpc_forwarded_fields,
+                      settings::HeaderPattern::parse("--grpc-header-forward-pattern", flags.grpc_header_pattern));
   options.control_mode = flags.control_mode == "explicit" ? repository::ControlMode::kExplicit
                          : flags.control_mode == "poll"   ? repository::ControlMode::kPoll
                                                           : repository::ControlMode::kNone;
@@ -307,6 +312,13 @@ void add_serve(CLI::App& app, Verb& chosen) {
       ->allow_extra_args(false);
   verb->add_option("--http-header-forward-pattern", flags->http_header_pattern,
                    "Headers whose name this expression matches become parameters of inference requests");
+  verb->add_option("--grpc-restricted-protocol", flags->grpc_restricted_protocols,
+                   "<api>[,<api>...]:<key>=<value>: these calls need the metadata triton-grpc-protocol-<key>; may be "
+                   "repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  verb->add_option("--grpc-header-forward-pattern", flags->grpc_header_pattern,
+                   "Metadata whose name this expression matches becomes parameters of inference requests");
   verb->add_flag("--log-verbose", flags->log.log_verbose_level, "Log more; 0: do not");
   verb->add_option("--log-info", flags->log.log_info, "Log information")->capture_default_str();
   verb->add_option("--log-warning", flags->log.log_warning, "Log warnings")->capture_default_str();

@@ -134,6 +134,10 @@ Status Server::start_grpc(const ServerOptions& options) {
   protocol.server_name = options.server_id;
   protocol.shared_memory = regions_;
   protocol.tracer = tracer_;
+  protocol.restricted = options.grpc_restricted_protocols;
+  protocol.forwarded_fields = options.grpc_forwarded_fields;
+  listening.keep_fields =
+      options.grpc_restricted_protocols.restricts_any() || !options.grpc_forwarded_fields.is_empty();
   auto service = std::make_shared<grpc::InferenceService>(*repository_, std::move(protocol), listening);
   FW_ASSIGN_OR_RETURN(grpc_, grpc::GrpcServer::start(listening, std::move(service)));
   return {};

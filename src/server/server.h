@@ -68,6 +68,8 @@ struct ServerOptions {
   settings::TraceSetting trace;
   settings::RestrictedApis http_restricted_apis;
   settings::HeaderPattern http_forwarded_headers;
+  settings::RestrictedApis grpc_restricted_protocols;
+  settings::HeaderPattern grpc_forwarded_fields;
   http::HttpOptions http;  // limits and time-outs; names, addresses, ports and threads are taken from above
   grpc::GrpcOptions grpc;  // the same for gRPC
 

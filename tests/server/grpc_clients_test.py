@@ -6,6 +6,7 @@ and generic calls.
 Called by CTest in .venv (scripts/bootstrap --peers) with FLYWHEEL naming the program, or by hand.
 """
 import asyncio
+import json
 import os
 import queue
 import re
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 import grpc
@@ -95,7 +97,22 @@ def tensor_of(values):
     return [tensor]
 
 
-class GrpcClientsTest(unittest.TestCase):
+TELL_CONFIG = """
+backend: "python"
+input { name: "x" data_type: TYPE_FP32 dims: [1] }
+output { name: "y" data_type: TYPE_STRING dims: [1] }
+"""
+TELL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([request.parameters().encode()], np.object_))]) for request in requests]
+"""
+
+
+class GrpcServerTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -107,6 +124,8 @@ class GrpcClientsTest(unittest.TestCase):
         write(f"{models}/repeat/1/model.py", REPEAT)
         write(f"{models}/sleep/config.pbtxt", SLEEP_CONFIG)
         write(f"{models}/sleep/1/model.py", SLEEP)
+        write(f"{models}/tell/config.pbtxt", TELL_CONFIG)
+        write(f"{models}/tell/1/model.py", TELL)
         environment = dict(os.environ, PATH=os.path.join(ROOT, ".venv/bin") + ":" + os.environ["PATH"])
         cls.server = subprocess.Popen(
             [FLYWHEEL, "serve", "--model-repository", models, "--model-control-mode", "explicit", "--load-model", "echo", "--load-model", "wide", "--load-model", "sleep",
@@ -147,6 +166,8 @@ class GrpcClientsTest(unittest.TestCase):
         self.assertIn(code, str(raised.exception.status()))
         self.assertIn(text, raised.exception.message())
 
+
+class GrpcClientsTest(GrpcServerTest):
     def test_loads_a_model_that_comes_with_the_request(self):
         self.client.load_model("sent", config='{"max_batch_size": 4}', files={"file:7/model.onnx": identity_onnx(4)})
         np.testing.assert_array_equal(self.client.infer("sent", row(3), "7").as_numpy("y"), [[3, 3, 3, 3]])
@@ -293,6 +314,54 @@ class GrpcClientsTest(unittest.TestCase):
         self.assertEqual(fields(theirs), fields(ours), theirs.full_name)
         for nested in theirs.nested_types:
             self.assert_same_fields(nested, ours.nested_types_by_name[nested.name])
+
+
+class GrpcFlagsTest(GrpcServerTest):
+    KEY = {"triton-grpc-protocol-admin-key": "secret"}
+
+    @classmethod
+    def server_flags(cls):
+        cls.trace = os.path.join(cls.folder.name, "trace.json")
+        return ["--load-model", "tell", "--grpc-restricted-protocol", "health,model-repository:admin-key=secret", "--grpc-header-forward-pattern", "^x-",
+                "--trace-config", f"triton,file={cls.trace}", "--trace-config", "level=TIMESTAMPS", "--trace-config", "rate=1"]
+
+    def test_restricted_calls_need_their_key(self):
+        for call in (self.client.is_server_live, self.client.get_model_repository_index, lambda **more: self.client.load_model("echo", **more)):
+            for headers in ({}, {"admin-key": "secret"}, {"triton-grpc-protocol-admin-key": "wrong"}):
+                self.assert_fails("UNAVAILABLE", "This protocol is restricted, expecting header 'triton-grpc-protocol-admin-key'", lambda: call(headers=headers))
+            call(headers=self.KEY)
+        with grpc.insecure_channel(self.address) as channel, self.assertRaises(grpc.RpcError) as raised:
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertEqual(self.client.get_server_metadata().name, "flywheel")
+
+    def test_metadata_becomes_parameters(self):
+        given = self.client.infer("tell", tensor_of([1]), headers={"x-tenant": "seven", "other": "no"}, parameters={"own": 1}).as_numpy("y")[0]
+        self.assertEqual(json.loads(given), {"x-tenant": "seven", "own": 1})
+
+    def test_requests_are_traced(self):
+        self.client.infer("echo", row(1), request_id="traced")
+        answers = queue.Queue()
+        self.client.start_stream(lambda result, error: answers.put((result, error)))
+        self.client.async_stream_infer("echo", row(2), request_id="streamed")
+        self.assertIsNone(answers.get(timeout=60)[1])
+        self.client.stop_stream()
+        end = time.time() + 60
+        while time.time() < end:
+            try:
+                with open(self.trace) as file:
+                    records = json.load(file)
+            except (OSError, ValueError):
+                records = []
+            ids = {record["request_id"]: record["id"] for record in records if "request_id" in record}
+            stamps = {name: {stamp["name"] for record in records if record["id"] == ids.get(name) for stamp in record.get("timestamps", [])}
+                      for name in ("traced", "streamed")}
+            wanted = {"GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_END", "REQUEST_END",
+                      "INFER_RESPONSE_COMPLETE", "GRPC_SEND_START", "GRPC_SEND_END"}
+            if all(wanted <= found for found in stamps.values()):
+                return
+            time.sleep(0.1)
+        self.fail(f"missing: {[wanted - found for found in stamps.values()]}")
 
 
 if __name__ == "__main__":

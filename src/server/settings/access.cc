@@ -26,6 +26,13 @@ bool equal_secrets(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+bool is_reserved_parameter(std::string_view name) {
+  constexpr std::string_view kReserved[] = {"sequence_id", "priority",       "binary_data_output", "headers",
+                                            "timeout",     "sequence_start", "sequence_end"};
+  return name.starts_with("triton_") ||
+         std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved);
+}
+
 std::string_view api_category_name(ApiCategory category) { return kNames[static_cast<size_t>(category)]; }
 
 Result<RestrictedApis> RestrictedApis::parse(std::string_view flag, std::span<const std::string> texts,
@@ -55,6 +62,10 @@ Result<RestrictedApis> RestrictedApis::parse(std::string_view flag, std::span<co
     }
   }
   return apis;
+}
+
+bool RestrictedApis::restricts_any() const {
+  return std::any_of(keys_.begin(), keys_.end(), [](const std::optional<Key>& key) { return key.has_value(); });
 }
 
 const std::string* RestrictedApis::missing_header(ApiCategory category, const FindHeader& find) const {

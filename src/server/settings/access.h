@@ -39,6 +39,7 @@ class RestrictedApis {
   static Result<RestrictedApis> parse(std::string_view flag, std::span<const std::string> texts,
                                       std::string_view header_prefix = {});
 
+  bool restricts_any() const;
   // Finds a header of the request by its name, whatever its case.
   using FindHeader = std::function<std::optional<std::string_view>(std::string_view name)>;
   // Null: the call may go on. Otherwise the header that it lacks, or that has another value.
@@ -50,6 +51,9 @@ class RestrictedApis {
   };
   std::array<std::optional<Key>, kApiCategories> keys_;
 };
+
+// Parameters that mean something to the server itself, which no header may set.
+bool is_reserved_parameter(std::string_view name);
 
 // Headers whose name contains a match of the expression, whatever its case.
 class HeaderPattern {

@@ -79,7 +79,7 @@ struct CallHead {
   http::Coding request_coding = http::Coding::kIdentity;
   http::Coding response_coding = http::Coding::kIdentity;   // the best that the client takes
   bool wants_grpc_errors = false;                           // Triton's triton_grpc_error
-  std::vector<std::pair<std::string, std::string>> fields;  // those that the options ask for
+  std::vector<std::pair<std::string, std::string>> fields;  // all others, if the options ask for them
 };
 
 class Call : public net::Completion, public std::enable_shared_from_this<Call> {

@@ -22,6 +22,11 @@ http::Coding response_coding(const GrpcOptions& options, const CallHead& head) {
   return options.response_compression == CompressionLevel::kNone ? http::Coding::kIdentity : head.response_coding;
 }
 
+InferHandler::~InferHandler() {
+  // The call is over, so its answer is sent.
+  if (trace_ != nullptr) trace_->stamp("GRPC_SEND_END", schedule::monotonic_now_ns());
+}
+
 void InferHandler::start(http::Body message) {
   InferParts parts;
   Status status = read_infer_message(message, sources_, call().head(), parts);
@@ -30,10 +35,12 @@ void InferHandler::start(http::Body message) {
   }
   model_ = std::move(parts.model);
   wishes_ = std::move(parts.wishes);
+  trace_ = std::move(parts.trace);
   if (!status.is_ok()) return answer(to_grpc(status));
   // The request holds the call until it is answered, and the call this.
-  parts.request->on_response = [call = call().shared_from_this(), this](schedule::InferRequest&,
+  parts.request->on_response = [call = call().shared_from_this(), this](schedule::InferRequest& request,
                                                                         schedule::InferResponse response) {
+    if (trace_ != nullptr) settings::trace_response(*trace_, request, response);
     if (!response.final) return;
     response_ = std::move(response);
     responded_ = true;
@@ -82,6 +89,7 @@ void InferHandler::on_wake() {
 }
 
 void InferHandler::render() {
+  if (trace_ != nullptr) trace_->stamp("GRPC_SEND_START", schedule::monotonic_now_ns());
   InferMessageOptions options;
   options.coding = response_coding(options_, call().head());
   Result<OutMessage> message = make_infer_message(*model_, wishes_, response_, options);

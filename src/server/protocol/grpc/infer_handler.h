@@ -17,6 +17,7 @@ class InferHandler : public UnaryHandler {
  public:
   InferHandler(Call& call, const InferSources& sources, const GrpcOptions& options)
       : UnaryHandler(call), sources_(sources), options_(options) {}
+  ~InferHandler() override;
 
   bool is_slow(const http::Body& message) const override { return is_slow_infer_request(message); }
   void on_wake() override;
@@ -33,6 +34,7 @@ class InferHandler : public UnaryHandler {
   const GrpcOptions& options_;
   repository::ServedModelPtr model_;
   InferWishes wishes_;
+  settings::TracePtr trace_;
   bool responded_ = false;  // response_ is there; before wake()
   bool rendered_ = false;   // the answer is there; before wake()
   schedule::InferResponse response_;

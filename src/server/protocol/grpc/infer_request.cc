@@ -230,6 +230,13 @@ Status read_request(const http::Body& message, const WireRequest& wire, const In
   for (const WireParameter& parameter : wire.parameters) {
     FW_RETURN_IF_ERROR(read_parameter(parameter, request, out.wishes));
   }
+  for (const auto& [name, value] : head.fields) {
+    if (!sources.forwarded_fields.matches(name)) continue;
+    if (settings::is_reserved_parameter(name)) {
+      return invalid_argument(fmt::format("Header '{}' is reserved for Triton usage and cannot be forwarded.", name));
+    }
+    request.parameters.insert_or_assign(name, value);
+  }
   auto owner = std::make_shared<InputOwner>();
   owner->message = message.share();
   FW_RETURN_IF_ERROR(read_inputs(wire, sources, request, *owner));
@@ -290,8 +297,14 @@ Status read_infer_message(const http::Body& message, const InferSources& sources
   if (!status.is_ok()) {
     out.model->statistics().record_failure(schedule::FailureReason::kOther, head.received_ns,
                                            schedule::monotonic_now_ns());
+    return status;
   }
-  return status;
+  if (sources.tracer != nullptr && (out.trace = sources.tracer->sample(out.model->name())) != nullptr) {
+    out.trace->stamp("GRPC_WAITREAD_START", head.received_ns);
+    out.trace->stamp("GRPC_WAITREAD_END", schedule::monotonic_now_ns());
+    settings::trace_request(*out.trace, out.model->name(), out.model->version(), *out.request);
+  }
+  return {};
 }
 
 Result<OutMessage> make_infer_message(const repository::ServedModel& model, const InferWishes& wishes,

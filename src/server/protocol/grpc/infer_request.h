@@ -16,6 +16,8 @@
 #include "server/protocol/http/body.h"
 #include "server/repository/model_repository.h"
 #include "server/schedule/request.h"
+#include "server/settings/access.h"
+#include "server/settings/request_trace.h"
 #include "server/shared_memory/region_registry.h"
 
 namespace flywheel::grpc {
@@ -41,6 +43,8 @@ bool is_slow_infer_request(const http::Body& message);
 struct InferSources {
   repository::ModelRepository& repository;
   std::shared_ptr<shared_memory::RegionRegistry> shared_memory;  // null: clients may register none
+  std::shared_ptr<settings::Tracer> tracer;                      // null: nothing is traced
+  settings::HeaderPattern forwarded_fields;                      // metadata that becomes parameters
 };
 
 // What was found out even if the message cannot be served: enough to answer and to count the failure.
@@ -48,6 +52,7 @@ struct InferParts {
   repository::ServedModelPtr model;
   schedule::RequestPtr request;
   InferWishes wishes;
+  settings::TracePtr trace;  // null: not traced
 };
 // Fills in as much as it gets to, and prepares the request for the model.
 Status read_infer_message(const http::Body& message, const InferSources& sources, const CallHead& head,

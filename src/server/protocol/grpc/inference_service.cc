@@ -13,6 +13,7 @@
 #include "server/protocol/grpc/setting_calls.h"
 #include "server/protocol/grpc/stream_handler.h"
 #include "server/protocol/grpc/unary.h"
+#include "server/protocol/http/parser.h"
 
 namespace flywheel::grpc {
 namespace {
@@ -23,7 +24,7 @@ const std::string kInference = "/inference.GRPCInferenceService/";
 
 template <class Request, class Response>
 void InferenceService::add(const std::string& name, std::function<Status(const Request&, Response&)> method) {
-  methods_[kInference + name] = [method = std::move(method)](Call& call) {
+  methods_[kInference + name].open = [method = std::move(method)](Call& call) {
     return std::make_unique<ProtoHandler<Request, Response>>(call, method);
   };
 }
@@ -33,22 +34,70 @@ InferenceService::InferenceService(repository::ModelRepository& repository, Serv
     : repository_(repository),
       options_(std::move(options)),
       grpc_options_(grpc_options),
-      sources_{repository, options_.shared_memory} {
-  methods_[kInference + "ModelInfer"] = [this](Call& call) {
+      sources_{repository, options_.shared_memory, options_.tracer, options_.forwarded_fields} {
+  methods_[kInference + "ModelInfer"].open = [this](Call& call) {
     return std::make_unique<InferHandler>(call, sources_, grpc_options_);
   };
-  methods_[kInference + "ModelStreamInfer"] = [this](Call& call) {
+  methods_[kInference + "ModelStreamInfer"].open = [this](Call& call) {
     return std::make_unique<StreamHandler>(call, sources_, grpc_options_);
   };
   add_model_methods();
   add_memory_methods();
   add_setting_methods();
   add_other_services();
+  set_categories();
+}
+
+void InferenceService::set_categories() {
+  using settings::ApiCategory;
+  constexpr std::pair<std::string_view, ApiCategory> kCategories[] = {
+      {"/grpc.health.v1.Health/Check", ApiCategory::kHealth},
+      {"/grpc.health.v1.Health/Watch", ApiCategory::kHealth},
+      {"ServerLive", ApiCategory::kHealth},
+      {"ServerReady", ApiCategory::kHealth},
+      {"ModelReady", ApiCategory::kHealth},
+      {"ServerMetadata", ApiCategory::kMetadata},
+      {"ModelMetadata", ApiCategory::kMetadata},
+      {"ModelInfer", ApiCategory::kInference},
+      {"ModelStreamInfer", ApiCategory::kInference},
+      {"SystemSharedMemoryStatus", ApiCategory::kSharedMemory},
+      {"SystemSharedMemoryRegister", ApiCategory::kSharedMemory},
+      {"SystemSharedMemoryUnregister", ApiCategory::kSharedMemory},
+      {"CudaSharedMemoryStatus", ApiCategory::kSharedMemory},
+      {"CudaSharedMemoryRegister", ApiCategory::kSharedMemory},
+      {"CudaSharedMemoryUnregister", ApiCategory::kSharedMemory},
+      {"ModelConfig", ApiCategory::kModelConfig},
+      {"RepositoryIndex", ApiCategory::kModelRepository},
+      {"RepositoryModelLoad", ApiCategory::kModelRepository},
+      {"RepositoryModelUnload", ApiCategory::kModelRepository},
+      {"ModelStatistics", ApiCategory::kStatistics},
+      {"TraceSetting", ApiCategory::kTrace},
+      {"LogSettings", ApiCategory::kLogging}};
+  for (const auto& [name, category] : kCategories) {
+    const auto found = methods_.find(name.starts_with('/') ? std::string(name) : kInference + std::string(name));
+    if (found != methods_.end()) found->second.category = category;
+  }
 }
 
 std::unique_ptr<CallHandler> InferenceService::open(Call& call) {
   const auto found = methods_.find(std::string_view(call.head().path));
-  return found == methods_.end() ? nullptr : found->second(call);
+  if (found == methods_.end()) return nullptr;
+  const Method& method = found->second;
+  if (method.category) {
+    const std::string* missing = options_.restricted.missing_header(
+        *method.category, [&](std::string_view wanted) -> std::optional<std::string_view> {
+          for (const auto& [name, value] : call.head().fields) {
+            if (http::equals_ignoring_case(name, wanted)) return value;
+          }
+          return std::nullopt;
+        });
+    if (missing != nullptr) {
+      call.finish(
+          {StatusCode::kUnavailable, fmt::format("This protocol is restricted, expecting header '{}'", *missing)});
+      return nullptr;
+    }
+  }
+  return method.open(call);
 }
 
 void InferenceService::add_model_methods() {
@@ -87,8 +136,8 @@ void InferenceService::add_model_methods() {
       function([this](const inference::RepositoryIndexRequest& request, inference::RepositoryIndexResponse& response) {
         return give_index(repository_, request, response);
       }));
-  methods_[kInference + "RepositoryModelLoad"] = [this](Call& call) { return open_load(call, repository_); };
-  methods_[kInference + "RepositoryModelUnload"] = [this](Call& call) { return open_unload(call, repository_); };
+  methods_[kInference + "RepositoryModelLoad"].open = [this](Call& call) { return open_load(call, repository_); };
+  methods_[kInference + "RepositoryModelUnload"].open = [this](Call& call) { return open_unload(call, repository_); };
 }
 
 void InferenceService::add_memory_methods() {
@@ -134,10 +183,10 @@ void InferenceService::add_setting_methods() {
 }
 
 void InferenceService::add_other_services() {
-  methods_["/grpc.health.v1.Health/Check"] = [this](Call& call) { return open_health_check(call, repository_); };
-  methods_["/grpc.health.v1.Health/Watch"] = [this](Call& call) { return open_health_watch(call, repository_); };
+  methods_["/grpc.health.v1.Health/Check"].open = [this](Call& call) { return open_health_check(call, repository_); };
+  methods_["/grpc.health.v1.Health/Watch"].open = [this](Call& call) { return open_health_watch(call, repository_); };
   for (const char* version : {"v1", "v1alpha"}) {
-    methods_[fmt::format("/grpc.reflection.{}.ServerReflection/ServerReflectionInfo", version)] = open_reflection;
+    methods_[fmt::format("/grpc.reflection.{}.ServerReflection/ServerReflectionInfo", version)].open = open_reflection;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 #include "server/protocol/grpc/infer_request.h"
 #include "server/protocol/grpc/options.h"
 #include "server/repository/model_repository.h"
+#include "server/settings/access.h"
 #include "server/settings/tracer.h"
 #include "server/shared_memory/region_registry.h"
 
@@ -23,6 +25,8 @@ struct ServiceOptions {
   // Shared with HTTP. Null: clients may register no memory, and nothing is traced.
   std::shared_ptr<shared_memory::RegionRegistry> shared_memory;
   std::shared_ptr<settings::Tracer> tracer;
+  settings::RestrictedApis restricted;
+  settings::HeaderPattern forwarded_fields;  // become parameters of inference requests
 };
 
 class InferenceService : public Service {
@@ -33,6 +37,10 @@ class InferenceService : public Service {
 
  private:
   using Opener = std::function<std::unique_ptr<CallHandler>(Call&)>;
+  struct Method {
+    Opener open;
+    std::optional<settings::ApiCategory> category;  // none: nobody may restrict it
+  };
   struct Hash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -42,6 +50,7 @@ class InferenceService : public Service {
   void add_memory_methods();
   void add_setting_methods();
   void add_other_services();
+  void set_categories();
 
   // From a function of (request, response) to a method that is answered at once.
   template <class Request, class Response>
@@ -51,7 +60,7 @@ class InferenceService : public Service {
   const ServiceOptions options_;
   const GrpcOptions grpc_options_;
   const InferSources sources_;
-  std::unordered_map<std::string, Opener, Hash, std::equal_to<>> methods_;  // by path
+  std::unordered_map<std::string, Method, Hash, std::equal_to<>> methods_;  // by path
 };
 
 }  // namespace flywheel::grpc

@@ -39,7 +39,7 @@ struct GrpcOptions {
   int32_t connection_window_bytes = 16 << 20;
   // Responses to inference are compressed where the client takes it; not the best place to spend a server's time.
   CompressionLevel response_compression = CompressionLevel::kNone;
-  std::vector<std::string> kept_fields;  // header fields that handlers want to see, in lower case
+  bool keep_fields = false;  // handlers want to see the client's metadata
   int64_t handshake_timeout_ms = 10'000;
   // A message that has begun, and what is sent, have to keep the lowest rate in each period of this length.
   int64_t message_timeout_ms = 20'000;

@@ -190,10 +190,8 @@ class Session {
       head.response_coding = best_coding(value);
     } else if (name == "triton_grpc_error") {
       head.wants_grpc_errors = value == "true";
-    } else if (!options.kept_fields.empty()) {
-      for (const std::string& kept : options.kept_fields) {
-        if (kept == name) head.fields.emplace_back(name, value);
-      }
+    } else if (options.keep_fields && !name.starts_with(':')) {
+      head.fields.emplace_back(name, value);
     }
   }
 

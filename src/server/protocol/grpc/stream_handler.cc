@@ -20,11 +20,13 @@ bool StreamHandler::on_message(http::Body message) {
   Status status = read_infer_message(message, sources_, call_.head(), parts);
   auto item = std::make_shared<Item>();
   item->wishes = std::move(parts.wishes);
+  item->trace = std::move(parts.trace);
   item->model = std::move(parts.model);
   item->decoupled = item->model != nullptr && is_decoupled(*item->model);
   if (parts.request != nullptr) {
-    parts.request->on_response = [call = call_.shared_from_this(), this, item](schedule::InferRequest&,
+    parts.request->on_response = [call = call_.shared_from_this(), this, item](schedule::InferRequest& request,
                                                                                schedule::InferResponse response) {
+      if (item->trace != nullptr) settings::trace_response(*item->trace, request, response);
       {
         std::lock_guard lock(mutex_);
         if (response.final) item->done = true;
@@ -70,6 +72,7 @@ std::vector<StreamHandler::Ready> StreamHandler::take_ready() {
       ++it;
       continue;
     }
+    if (item.done && item.trace != nullptr) item.trace->stamp("GRPC_SEND_START", schedule::monotonic_now_ns());
     for (schedule::InferResponse& response : item.responses) ready.push_back({*it, std::move(response)});
     item.responses.clear();
     it = item.done ? items_.erase(it) : std::next(it);

@@ -32,7 +32,11 @@ class StreamHandler : public CallHandler {
  private:
   // One request of the stream.
   struct Item {
+    ~Item() {
+      if (trace != nullptr) trace->stamp("GRPC_SEND_END", schedule::monotonic_now_ns());
+    }
     InferWishes wishes;
+    settings::TracePtr trace;
     repository::ServedModelPtr model;
     bool decoupled = false;
     bool refused = false;  // the model never saw it

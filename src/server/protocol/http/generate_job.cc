@@ -52,7 +52,7 @@ class GenerateJob : public Job {
 };
 
 void GenerateJob::on_response(const schedule::InferRequest& request, schedule::InferResponse response) {
-  if (trace_ != nullptr) trace_response(*trace_, request, response);
+  if (trace_ != nullptr) settings::trace_response(*trace_, request, response);
   const bool final = response.final;
   // A decoupled model may say that it has ended with an empty response.
   const bool empty_end = final && response.status.is_ok() && response.outputs.empty() && model_->config().decoupled;
@@ -116,7 +116,7 @@ Response GenerateJob::render() {
 
 void start_generate(const ExchangePtr& exchange, repository::ServedModelPtr model, schedule::RequestPtr request,
                     bool streaming, settings::TracePtr trace) {
-  if (trace != nullptr) trace_request(*trace, *exchange, *model, *request);
+  if (trace != nullptr) trace_arrival(*trace, *exchange, *model, *request);
   auto job = std::make_unique<GenerateJob>(exchange.get(), model, request, streaming, std::move(trace));
   // The exchange owns the job and outlives this call: the closure holds it.
   request->on_response = [exchange, job = job.get()](schedule::InferRequest& answered,

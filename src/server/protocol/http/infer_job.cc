@@ -117,31 +117,15 @@ Result<Response> InferJob::render_outputs() {
 }
 
 void InferJob::set_response(const schedule::InferRequest& request, schedule::InferResponse response) {
-  if (trace_ != nullptr) trace_response(*trace_, request, response);
+  if (trace_ != nullptr) settings::trace_response(*trace_, request, response);
   response_ = std::move(response);
 }
 
-void trace_request(settings::Trace& trace, const Exchange& exchange, const repository::ServedModel& model,
+void trace_arrival(settings::Trace& trace, const Exchange& exchange, const repository::ServedModel& model,
                    const schedule::InferRequest& request) {
-  trace.set_request(model.name(), model.version(), request.id);
   trace.stamp("HTTP_RECV_START", exchange.began_ns());
   trace.stamp("HTTP_RECV_END", exchange.received_ns());
-  if (!trace.wants_tensors()) return;
-  for (const schedule::InputView& input : request.inputs) {
-    trace.add_tensor("TENSOR_QUEUE_INPUT", input.name, input.data_type, input.shape, input.bytes);
-  }
-}
-
-void trace_response(settings::Trace& trace, const schedule::InferRequest& request,
-                    const schedule::InferResponse& response) {
-  if (response.final) {
-    trace.stamp(request.timeline);
-    trace.stamp("INFER_RESPONSE_COMPLETE", schedule::monotonic_now_ns());
-  }
-  if (!trace.wants_tensors()) return;
-  for (const schedule::OutputTensor& output : response.outputs) {
-    trace.add_tensor("TENSOR_BACKEND_OUTPUT", output.name, output.data_type, output.shape, output.bytes);
-  }
+  settings::trace_request(trace, model.name(), model.version(), request);
 }
 
 void trace_sending(settings::TracePtr trace, Response& response) {
@@ -157,7 +141,7 @@ void trace_sending(settings::TracePtr trace, Response& response) {
 
 void start_inference(const ExchangePtr& exchange, repository::ServedModelPtr model, schedule::RequestPtr request,
                      InferBody wishes, Coding coding, settings::TracePtr trace) {
-  if (trace != nullptr) trace_request(*trace, *exchange, *model, *request);
+  if (trace != nullptr) trace_arrival(*trace, *exchange, *model, *request);
   auto job = std::make_unique<InferJob>(model, request, std::move(wishes), coding, std::move(trace));
   // The exchange owns the job and outlives this call: the closure holds it.
   request->on_response = [exchange, job = job.get()](schedule::InferRequest& answered,

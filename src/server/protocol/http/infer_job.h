@@ -11,6 +11,7 @@
 #include "server/protocol/http/infer_body.h"
 #include "server/repository/served_model.h"
 #include "server/schedule/request.h"
+#include "server/settings/request_trace.h"
 #include "server/settings/tracer.h"
 
 namespace flywheel::http {
@@ -45,10 +46,8 @@ class InferJob : public Job {
 };
 
 // What a trace has to say of a request before it is handed to the model.
-void trace_request(settings::Trace& trace, const Exchange& exchange, const repository::ServedModel& model,
+void trace_arrival(settings::Trace& trace, const Exchange& exchange, const repository::ServedModel& model,
                    const schedule::InferRequest& request);
-void trace_response(settings::Trace& trace, const schedule::InferRequest& request,
-                    const schedule::InferResponse& response);
 // The response holds the trace until it is sent.
 void trace_sending(settings::TracePtr trace, Response& response);
 

@@ -23,8 +23,6 @@ namespace {
 constexpr std::string_view kHeaderLength = "Inference-Header-Content-Length";
 constexpr size_t kSlowJsonBytes = 256 << 10;
 constexpr int64_t kLatest = -1;
-constexpr std::string_view kReservedParameters[] = {"sequence_id", "priority",       "binary_data_output", "headers",
-                                                    "timeout",     "sequence_start", "sequence_end"};
 
 Response not_found_response() { return error_response(404, "Not Found"); }
 Response wrong_method() { return error_response(405, "Method Not Allowed"); }
@@ -283,11 +281,9 @@ Status KServeHandler::forward_headers(const RequestHead& head, schedule::InferRe
   if (options_.forwarded_headers.is_empty()) return {};
   for (const Field& field : head.fields) {
     if (!options_.forwarded_headers.matches(field.name)) continue;
-    for (std::string_view reserved : kReservedParameters) {
-      if (field.name == reserved || field.name.starts_with("triton_")) {
-        return invalid_argument(
-            fmt::format("Header '{}' is reserved for Triton usage and cannot be forwarded.", field.name));
-      }
+    if (settings::is_reserved_parameter(field.name)) {
+      return invalid_argument(
+          fmt::format("Header '{}' is reserved for Triton usage and cannot be forwarded.", field.name));
     }
     request.parameters.insert_or_assign(std::string(field.name), std::string(field.value));
   }
