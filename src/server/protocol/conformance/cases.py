@@ -202,6 +202,9 @@ def http_cases():
     yield post("infer after unload", "/v2/models/spare/infer", infer())
     yield post("unload an unknown model", "/v2/repository/models/none/unload")
 
+    yield from sequence_cases(post)
+    yield from ensemble_cases(get, post)
+
     # Shared memory, traces, the log.
     yield get("shared memory", "/v2/systemsharedmemory/status")
     yield get("an unknown region", "/v2/systemsharedmemory/region/none/status")
@@ -220,6 +223,46 @@ def http_cases():
     yield get("log setting", "/v2/logging")
     yield post("change the log setting", "/v2/logging", {"log_verbose_level": 0, "log_info": True})
     yield post("log setting of the wrong type", "/v2/logging", {"log_info": "yes"})
+
+
+def sequence_cases(post):
+    def step(model, sequence, x, id=None, **flags):
+        parameters = {} if sequence is None else {"sequence_id": sequence, **{f"sequence_{name}": value for name, value in flags.items()}}
+        more = {"id": id} if id else {}
+        return f"/v2/models/{model}/infer", infer(tensor(shape=(len(x), 1), data=x), parameters=parameters, **more)
+
+    for model in ("steps_direct", "steps_oldest"):
+        yield post(f"{model}: without start", *step(model, 5, [1]))
+        yield post(f"{model}: without start, with an id", *step(model, 5, [1], id="mine"))
+        yield post(f"{model}: start", *step(model, 5, [1], start=True))
+        yield post(f"{model}: another start", *step(model, 6, [10], start=True))
+        yield post(f"{model}: next", *step(model, 5, [2]))
+        yield post(f"{model}: start again", *step(model, 5, [3], start=True))
+        yield post(f"{model}: end", *step(model, 5, [4], end=True))
+        yield post(f"{model}: after the end", *step(model, 5, [5]))
+        yield post(f"{model}: the other's end", *step(model, 6, [11], end=True))
+        yield post(f"{model}: start and end", *step(model, 7, [1], start=True, end=True))
+        yield post(f"{model}: no sequence", *step(model, None, [1]))
+        yield post(f"{model}: sequence 0", *step(model, 0, [1], start=True))
+        yield post(f"{model}: two rows", *step(model, 8, [1, 2], start=True))
+
+
+def ensemble_cases(get, post):
+    def ask(model, *inputs, **more):
+        return f"/v2/models/{model}/infer", infer(*(inputs or [tensor(name="in")]), **more)
+
+    yield get("ensemble metadata", "/v2/models/chain")
+    yield get("ensemble ready", "/v2/models/chain/ready")
+    yield post("ensemble infer", *ask("chain", id="mine"))
+    yield post("ensemble infer two rows", *ask("chain", tensor(name="in", shape=(2, 4), data=ROW + ROW)))
+    yield post("ensemble with an output", *ask("chain", outputs=[{"name": "out"}]))
+    yield post("ensemble with classification", *ask("chain", outputs=[{"name": "out", "parameters": {"classification": 2}}]))
+    yield post("ensemble with a tensor between its steps as output", *ask("chain", outputs=[{"name": "between"}]))
+    yield post("ensemble with wrong shape", *ask("chain", tensor(name="in", shape=(1, 3), data=ROW[:3])))
+    yield post("ensemble with too many rows", *ask("chain", tensor(name="in", shape=(9, 4), data=ROW * 9)))
+    yield post("ensemble of a step that fails", *ask("chain_fails"))
+    yield post("ensemble of a step that fails, with an id", *ask("chain_fails", id="mine"))
+    yield post("decoupled ensemble", *ask("chain_repeats", tensor(name="in", shape=(2,), data=ROW[:2])))
 
 
 def grpc_cases():
