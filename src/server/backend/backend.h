@@ -60,6 +60,9 @@ class OpenModel {
   // Whether its instances compute on the cores that the server's arbiter shares out. One that may wait for other models
   // must not.
   virtual bool uses_arbiter() const { return false; }
+  // Whether more instances may be made after the first set, for a version of the same files and another
+  // instance_group; from one thread at a time.
+  virtual bool makes_more_instances() const { return false; }
   // A batch that runs longer is given up; 0: never.
   virtual int64_t execution_timeout_ns() const { return 120'000'000'000; }
 };

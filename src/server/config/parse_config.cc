@@ -7,6 +7,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
 #include <numeric>
@@ -156,6 +157,16 @@ Result<ModelConfig> parse_config_json(std::string_view json, std::string_view mo
   FW_ASSIGN_OR_RETURN(ModelConfig config, accept(std::move(message), nullptr, kWhere, model_name));
   config.max_batch_size_given = given;
   return config;
+}
+
+bool differ_in_instances_alone(const ModelConfig& a, const ModelConfig& b) {
+  if (a.message == nullptr || b.message == nullptr) return false;
+  inference::ModelConfig rest_a = *a.message, rest_b = *b.message;
+  for (inference::ModelConfig* rest : {&rest_a, &rest_b}) {
+    rest->clear_instance_group();
+    rest->clear_version_policy();
+  }
+  return google::protobuf::util::MessageDifferencer::Equals(rest_a, rest_b);
 }
 
 }  // namespace flywheel::config

@@ -38,4 +38,7 @@ Result<ModelConfig> complete_ensemble(const ModelConfig& parsed, bool decoupled 
 // Every field with its original name, defaults included, 64-bit integers as numbers; map keys are strings.
 std::string config_to_json(const ModelConfig& config);
 
+// Whether two configurations as written are the same but for instance_group and version_policy.
+bool differ_in_instances_alone(const ModelConfig& a, const ModelConfig& b);
+
 }  // namespace flywheel::config

@@ -2,6 +2,7 @@
 #include "server/repository/model_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,12 +11,15 @@
 #include <system_error>
 
 #include "base/mapped_file.h"
+#include "server/backend/engine/engine_cache.h"
 
 namespace flywheel::repository {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kMaxDepth = 16;
+constexpr size_t kMaxFiles = 100'000;  // of a model; further ones are not watched
 constexpr size_t kMaxConfigBytes = 4 << 20;
 constexpr size_t kMaxLabelBytes = 64 << 20;
 
@@ -61,6 +65,27 @@ Result<std::vector<int64_t>> find_versions(const std::string& model_folder) {
   }));
   std::sort(versions.begin(), versions.end());
   return versions;
+}
+
+std::string state_of_files(const std::string& folder, std::string_view ignored) {
+  std::vector<std::string> lines;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
+  for (; !error && entry != fs::recursive_directory_iterator() && lines.size() < kMaxFiles; entry.increment(error)) {
+    if (entry.depth() >= kMaxDepth) entry.disable_recursion_pending();
+    const std::string name = entry->path().filename().string();
+    if (engines::EngineCache::is_own_file(name) || (entry.depth() == 0 && name == ignored)) continue;
+    struct stat state {};
+    if (::stat(entry->path().c_str(), &state) != 0) continue;
+    // A folder's own time changes with what is left out.
+    lines.push_back(S_ISDIR(state.st_mode) ? entry->path().string()
+                                           : fmt::format("{} {} {} {}.{}", entry->path().string(), state.st_ino,
+                                                         state.st_size, state.st_mtim.tv_sec, state.st_mtim.tv_nsec));
+  }
+  std::sort(lines.begin(), lines.end());
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
 }
 
 Result<std::string> read_config_file(const std::string& model_folder) {

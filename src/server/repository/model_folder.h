@@ -20,6 +20,10 @@ Result<std::map<std::string, std::vector<std::string>>> find_models(const std::v
 // The version folders, ascending. Names that are no numbers or begin with a zero are none, as in Triton.
 Result<std::vector<int64_t>> find_versions(const std::string& model_folder);
 
+// What changes when a file below the folder is written, replaced, added or removed, but for engines that the server
+// keeps beside ONNX files, and but for `ignored`, a name in the folder itself.
+std::string state_of_files(const std::string& folder, std::string_view ignored = {});
+
 // config.pbtxt's text; empty when there is none.
 Result<std::string> read_config_file(const std::string& model_folder);
 

@@ -58,21 +58,28 @@ const backend::Backend& ModelLoader::choose_backend(const config::ModelConfig& p
 
 Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig& parsed,
                                                        const std::string& model_folder, int64_t version,
-                                                       const std::function<bool()>& keep_going) const {
+                                                       const std::function<bool()>& keep_going,
+                                                       const ServedModelPtr& previous) const {
   const auto begin = std::chrono::steady_clock::now();
   ServedModel::Parts parts;
   parts.version = version;
-  const backend::Backend& backend = choose_backend(parsed, model_folder + "/" + std::to_string(version));
-  FW_ASSIGN_OR_RETURN(const std::shared_ptr<backend::OpenModel> model,
-                      backend.open({.parsed = parsed,
-                                    .model_folder = model_folder,
-                                    .version = version,
-                                    .auto_complete = options_.auto_complete,
-                                    .keep_going = keep_going}));
+  parts.written = parsed;
+  parts.files_state = state_of_files(model_folder, "config.pbtxt");
+  std::shared_ptr<backend::OpenModel> model =
+      previous != nullptr ? previous->model_for(parsed, parts.files_state) : nullptr;
+  const bool is_new = model == nullptr;
+  if (is_new) {
+    const backend::Backend& backend = choose_backend(parsed, model_folder + "/" + std::to_string(version));
+    FW_ASSIGN_OR_RETURN(model, backend.open({.parsed = parsed,
+                                             .model_folder = model_folder,
+                                             .version = version,
+                                             .auto_complete = options_.auto_complete,
+                                             .keep_going = keep_going}));
+  }
   const config::ModelConfig& written = model->written() != nullptr ? *model->written() : parsed;
   FW_ASSIGN_OR_RETURN(
       parts.config, config::complete_config(written, model->description(), {.auto_complete = options_.auto_complete}));
-  FW_RETURN_IF_ERROR(model->configure(config::with_server_tensors(parts.config)));
+  if (is_new) FW_RETURN_IF_ERROR(model->configure(config::with_server_tensors(parts.config)));
   std::optional<schedule::SequenceTensors> sequences;
   if (parts.config.sequence_batching) {
     FW_ASSIGN_OR_RETURN(sequences, schedule::SequenceTensors::create(parts.config, model_folder));
@@ -87,6 +94,7 @@ Result<std::unique_ptr<ServedModel>> ModelLoader::load(const config::ModelConfig
   }
   FW_ASSIGN_OR_RETURN(parts.labels, read_label_files(parts.config, model_folder));
   schedule::SchedulerOptions scheduling;
+  if (!is_new) scheduling.statistics = previous->shared_statistics();
   FW_ASSIGN_OR_RETURN(scheduling.arbiter_needs,
                       needs_of(parts.config, options_.rate_limits, model->uses_arbiter(), options_.arbiter));
   if (model->uses_arbiter() || !scheduling.arbiter_needs.resources.empty()) scheduling.arbiter = options_.arbiter;

@@ -45,8 +45,11 @@ class ModelLoader {
         native_(options.backend_folder) {}
 
   // `parsed`: the model's configuration as written. The message of a failure says what about which file.
+  // `previous`: the same version as it serves now, or null. Where only its instances change, what it has opened is
+  // used again: nothing is read, and its statistics go on.
   Result<std::unique_ptr<ServedModel>> load(const config::ModelConfig& parsed, const std::string& model_folder,
-                                            int64_t version, const std::function<bool()>& keep_going) const;
+                                            int64_t version, const std::function<bool()>& keep_going,
+                                            const ServedModelPtr& previous = nullptr) const;
 
  private:
   const backend::Backend& choose_backend(const config::ModelConfig& parsed, const std::string& version_folder) const;

@@ -366,7 +366,10 @@ Result<std::unique_ptr<ServedModel>> ModelRepository::load_version(const config:
                                                                    const std::string& folder, int64_t version) {
   try {
     if (parsed.ensemble) return load_ensemble(parsed, folder, version, table_, options_.loader.cache);
-    return loader_->load(parsed, folder, version, [this] { return !stopping_.load(std::memory_order_acquire); });
+    const Result<ServedModelPtr> previous = table_.find(parsed.name, version);
+    return loader_->load(
+        parsed, folder, version, [this] { return !stopping_.load(std::memory_order_acquire); },
+        previous.is_ok() ? *previous : nullptr);
   } catch (const std::bad_alloc&) {
     return out_of_memory(fmt::format("there is not enough memory to load version {} of '{}'", version, parsed.name));
   } catch (const std::exception& error) {

@@ -433,6 +433,41 @@ TEST_F(ModelRepositoryTest, FilesThatCannotBeMeantChangeNothing) {
   EXPECT_TRUE(infer(*repository_->find("m")).get().status.is_ok());
 }
 
+TEST_F(ModelRepositoryTest, MoreOrFewerInstancesReadNothingAgain) {
+  folder_.write("m/1/model.engine", "double");
+  folder_.write("m/config.pbtxt", "instance_group { count: 1 }");
+  options_.control_mode = ControlMode::kExplicit;
+  ASSERT_TRUE(start().is_ok());
+  ASSERT_TRUE(load("m").is_ok());
+  EXPECT_TRUE(infer(*repository_->find("m")).get().status.is_ok());
+  EXPECT_EQ(device_->loads, 1);
+  // Requests in hand are answered by the instances that have them.
+  device_->close_gate();
+  std::future<schedule::InferResponse> running = infer(*repository_->find("m"));
+  ASSERT_TRUE(device_->wait_for_runs(2));
+  std::future<schedule::InferResponse> waiting = infer(*repository_->find("m"));
+  folder_.write("m/config.pbtxt", "instance_group { count: 3 }");
+  ASSERT_TRUE(load("m").is_ok());
+  EXPECT_EQ(device_->loads, 1);
+  EXPECT_EQ((*repository_->find("m"))->config().instance_count(), 3);
+  device_->open_gate();
+  EXPECT_TRUE(running.get().status.is_ok());
+  EXPECT_TRUE(waiting.get().status.is_ok());
+  EXPECT_TRUE(infer(*repository_->find("m")).get().status.is_ok());
+  EXPECT_EQ((*repository_->find("m"))->statistics().snapshot().success.count, 4u);
+  EXPECT_TRUE(eventually([&] { return device_->live_contexts == 3; }));
+  ASSERT_TRUE(load("m", R"({"instance_group":[{"count":2}]})").is_ok());
+  EXPECT_EQ(device_->loads, 1);
+  EXPECT_TRUE(eventually([&] { return device_->live_contexts == 2; }));
+  // Anything else is a new beginning.
+  ASSERT_TRUE(load("m", R"({"instance_group":[{"count":2}],"max_batch_size":4})").is_ok());
+  EXPECT_EQ(device_->loads, 2);
+  EXPECT_EQ((*repository_->find("m"))->statistics().snapshot().success.count, 0u);
+  folder_.write("m/1/model.engine", "double\nagain");
+  ASSERT_TRUE(load("m", R"({"instance_group":[{"count":1}],"max_batch_size":4})").is_ok());
+  EXPECT_EQ(device_->loads, 3);
+}
+
 TEST_F(ModelRepositoryTest, FollowsItsFoldersInPollMode) {
   folder_.write("m/1/model.engine", "double");
   options_.control_mode = ControlMode::kPoll;

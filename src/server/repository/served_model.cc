@@ -11,6 +11,15 @@ ServedModel::ServedModel(Parts parts)
       statistics_(parts_.runner->statistics()),
       config_json_(config::config_to_json(parts_.config)) {}
 
+std::shared_ptr<backend::OpenModel> ServedModel::model_for(const config::ModelConfig& written,
+                                                           const std::string& files_state) const {
+  if (parts_.model == nullptr || !parts_.model->makes_more_instances()) return nullptr;
+  if (files_state.empty() || parts_.files_state != files_state) return nullptr;
+  // A sequence belongs to an instance, and would end with it.
+  if (parts_.config.sequence_batching) return nullptr;
+  return config::differ_in_instances_alone(parts_.written, written) ? parts_.model : nullptr;
+}
+
 std::optional<std::string_view> ServedModel::label(std::string_view output, size_t index) const {
   for (size_t i = 0; i < parts_.config.outputs.size(); ++i) {
     if (parts_.config.outputs[i].name != output) continue;

@@ -22,7 +22,10 @@ class ServedModel {
   struct Parts {
     int64_t version = 0;
     config::ModelConfig config;
-    std::shared_ptr<const backend::OpenModel> model;  // null: an ensemble
+    std::shared_ptr<backend::OpenModel> model;  // null: an ensemble
+    // What it was made of, to tell a later load what has changed; empty: not known.
+    config::ModelConfig written;
+    std::string files_state;
     std::unique_ptr<schedule::RequestRunner> runner;
     std::vector<std::vector<std::string>> labels;  // by output, in the configuration's order
     double load_seconds = 0;
@@ -37,6 +40,11 @@ class ServedModel {
   double load_seconds() const { return parts_.load_seconds; }
   schedule::ModelStatistics& statistics() const { return *statistics_; }
   size_t queued_requests() const { return parts_.runner->queued_requests(); }
+  // For a load of the same version: what it may take over if `written` differs in its instances alone and the files are
+  // the same. Null: nothing.
+  std::shared_ptr<backend::OpenModel> model_for(const config::ModelConfig& written,
+                                                const std::string& files_state) const;
+  std::shared_ptr<schedule::ModelStatistics> shared_statistics() const { return statistics_; }
   // The class's label; nothing when there is none.
   std::optional<std::string_view> label(std::string_view output, size_t index) const;
   std::vector<std::string> labels(std::string_view output) const;

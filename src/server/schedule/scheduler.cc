@@ -50,7 +50,8 @@ class Scheduler::Core : public CancelListener, public std::enable_shared_from_th
         options_(options),
         quick_rows_(largest_quick_batch(options.latency_curve)),
         executors_(std::move(executors)),
-        statistics(std::make_shared<ModelStatistics>(executors_.size())),
+        statistics(options.statistics != nullptr ? options.statistics
+                                                 : std::make_shared<ModelStatistics>(executors_.size())),
         release_(config.dynamic_batching && config.dynamic_batching->preserve_ordering),
         former_(config, std::move(policy), options.latency_curve, statistics),
         idle_(static_cast<int>(executors_.size())) {

@@ -29,6 +29,7 @@ struct SchedulerOptions {
   // The engine's measured latencies, for policies that use them.
   LatencyCurve latency_curve;
   PolicyOptions policy;
+  std::shared_ptr<ModelStatistics> statistics;  // of the instances before these, to go on counting; null: from zero
 };
 
 class Scheduler : public RequestRunner {

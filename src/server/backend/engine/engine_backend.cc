@@ -75,6 +75,7 @@ class EngineModel : public backend::OpenModel {
   }
   schedule::LatencyCurve latency_curve() const override { return latency_curve_of(*engine_); }
   bool uses_arbiter() const override { return true; }
+  bool makes_more_instances() const override { return true; }
 
  private:
   // Inputs with extents that differ between requests: the configuration's index and the engine's.
