@@ -33,10 +33,10 @@ class Fields {
 
   bool next() {
     if (failed_ || at_ == end_) return false;
-    uint64_t tag = 0;
-    if (!read_varint(tag) || tag > UINT32_MAX || (tag >> 3) == 0) return fail();
-    field_ = static_cast<uint32_t>(tag >> 3);
-    type_ = static_cast<uint32_t>(tag & 7);
+    uint32_t tag = 0;
+    if (!read_tag(tag)) return fail();
+    field_ = tag >> 3;
+    type_ = tag & 7;
     switch (type_) {
       case kVarint: return read_varint(number_) || fail();
       case kFixed64: return read_fixed(8) || fail();
@@ -76,6 +76,17 @@ class Fields {
     failed_ = true;
     return false;
   }
+  // Of five bytes at most, and of what they say 32 bits: the rest is dropped, as protobuf does.
+  bool read_tag(uint32_t& tag) {
+    tag = 0;
+    for (unsigned shift = 0; shift < 35; shift += 7) {
+      if (at_ == end_) return false;
+      const uint32_t byte = std::to_integer<uint32_t>(*at_++);
+      tag |= (byte & 0x7F) << shift;
+      if (byte < 0x80) return (tag >> 3) != 0;
+    }
+    return false;
+  }
   bool read_fixed(size_t size) {
     if (static_cast<size_t>(end_ - at_) < size) return false;
     number_ = 0;
@@ -87,8 +98,9 @@ class Fields {
   bool skip_group(uint32_t group, int depth) {
     if (depth > 32) return false;
     while (true) {
-      uint64_t tag = 0, ignored = 0;
-      if (!read_varint(tag) || tag > UINT32_MAX || (tag >> 3) == 0) return false;
+      uint32_t tag = 0;
+      uint64_t ignored = 0;
+      if (!read_tag(tag)) return false;
       switch (tag & 7) {
         case kVarint:
           if (!read_varint(ignored)) return false;
@@ -104,7 +116,7 @@ class Fields {
           at_ += ignored;
           break;
         case kStartGroup:
-          if (!skip_group(static_cast<uint32_t>(tag >> 3), depth + 1)) return false;
+          if (!skip_group(tag >> 3, depth + 1)) return false;
           break;
         case kEndGroup: return (tag >> 3) == group;
         default: return false;

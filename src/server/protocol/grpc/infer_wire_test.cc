@@ -175,6 +175,32 @@ TEST(InferWireTest, RefusesWhatProtobufRefuses) {
   }
 }
 
+TEST(InferWireTest, TagsAreOf32BitsInFiveBytes) {
+  const auto both_read = [](const std::string& tag) {
+    const std::string message = tag +
+                                std::string(
+                                    "\x01"
+                                    "7") +
+                                std::string(
+                                    "\x1a\x01"
+                                    "i");  // a length of one; the id
+    WireRequest request;
+    inference::ModelInferRequest proto;
+    const bool read = read_infer_request(bytes_of(message), request).is_ok();
+    EXPECT_EQ(proto.ParseFromString(message), read) << testing::PrintToString(tag);
+    if (read) {
+      EXPECT_EQ(request.id, proto.id());
+      EXPECT_EQ(request.model_name, proto.model_name());
+    }
+    return read;
+  };
+  EXPECT_TRUE(both_read("\x0a"));                                       // the model's name
+  EXPECT_TRUE(both_read(std::string("\x8a\x80\x80\x80\x00", 5)));       // the same, as long as it may be
+  EXPECT_FALSE(both_read(std::string("\x8a\x80\x80\x80\x80\x00", 6)));  // longer
+  EXPECT_TRUE(both_read("\xfa\xff\xff\xff\x1a"));                   // more than 32 bits, of which the first are dropped
+  EXPECT_FALSE(both_read(std::string("\x82\x80\x80\x80\x10", 5)));  // field 0 is left of these
+}
+
 TEST(InferWireTest, PartsAreBounded) {
   WireRequest wire;
   std::string raw_contents, inputs;
