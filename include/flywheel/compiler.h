@@ -39,6 +39,9 @@ struct BuildOptions {
   bool tune = true;             // false: heuristics only, deterministic without a cache
   std::string dump_passes_dir;  // "" = none. The graph's text after each pass that changed it
   std::vector<std::string> disabled_passes;
+  // The model's files are read into memory, not mapped: for programs that must survive whoever writes into them, or
+  // shortens them, meanwhile.
+  bool copy_files = false;
   bool reference_kernels = false;  // each family's reference kernel; slow, for verification
   // Called with (phase, done, total); returning false cancels the build (kCancelled).
   std::function<bool(std::string_view phase, int done, int total)> progress;

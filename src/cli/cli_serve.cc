@@ -64,6 +64,7 @@ sigset_t signal_set(std::initializer_list<int> numbers) {
 Status build_for_server(const std::string& onnx_path, const std::string& engine_path,
                         const engines::KnownShapes& shapes, const std::function<bool()>& keep_going) {
   BuildOptions build;
+  build.copy_files = true;
   build.hints = {shapes.max_batch, shapes.dims};
   build.progress = [&](std::string_view, int, int) { return keep_going == nullptr || keep_going(); };
   Result<BuildReport> built = build_engine(onnx_path, engine_path, build);

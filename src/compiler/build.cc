@@ -58,7 +58,8 @@ class Builder {
   }
 
   Result<std::string> print(const std::string& onnx_path, bool after_passes) {
-    FW_ASSIGN_OR_RETURN(model_, onnx_import::import_file(onnx_path));
+    FW_ASSIGN_OR_RETURN(
+        model_, onnx_import::import_file(onnx_path, options_.copy_files ? FileAccess::kCopy : FileAccess::kMap));
     if (after_passes) FW_RETURN_IF_ERROR(run_passes());
     return ir::print(*model_.graph);
   }
@@ -67,7 +68,8 @@ class Builder {
   Result<BuildReport> build(const std::string& onnx_path, const std::string& engine_path) {
     const auto start = std::chrono::steady_clock::now();
     FW_RETURN_IF_ERROR(report_progress("import", 0, 1));
-    FW_ASSIGN_OR_RETURN(model_, onnx_import::import_file(onnx_path));
+    FW_ASSIGN_OR_RETURN(
+        model_, onnx_import::import_file(onnx_path, options_.copy_files ? FileAccess::kCopy : FileAccess::kMap));
     report_.onnx_nodes = model_.node_count;
     FW_RETURN_IF_ERROR(run_passes());
     FW_ASSIGN_OR_RETURN(auto profile, complete_profile(*model_.graph, options_.profile, options_.hints, report_.notes));

@@ -62,7 +62,7 @@ Result<std::shared_ptr<const MappedFile>> ExternalData::open(const std::string& 
   if (!fs::is_regular_file(path, error)) {
     return invalid_argument(fmt::format("its external data '{}' is not a regular file", shown));
   }
-  FW_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path.string()));
+  FW_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path.string(), access_));
   auto file = std::make_shared<const MappedFile>(std::move(mapped));
   files_.emplace(location, file);
   return file;

@@ -19,7 +19,8 @@ namespace flywheel::onnx_import {
 class ExternalData {
  public:
   // `folder`: where the model lies; "" refuses every location.
-  explicit ExternalData(std::string folder) : folder_(std::move(folder)) {}
+  explicit ExternalData(std::string folder, FileAccess access = FileAccess::kMap)
+      : folder_(std::move(folder)), access_(access) {}
 
   struct Record {  // as in TensorProto.external_data
     std::string location, offset, length;
@@ -32,6 +33,7 @@ class ExternalData {
  private:
   Result<std::shared_ptr<const MappedFile>> open(const std::string& location);
   std::string folder_;
+  FileAccess access_;
   std::map<std::string, std::shared_ptr<const MappedFile>, std::less<>> files_;  // by location
 };
 

@@ -60,8 +60,8 @@ bool is_anonymous(const std::string& dim_param) {
 
 }  // namespace
 
-GraphImporter::GraphImporter(std::shared_ptr<ModelStorage> storage, std::string folder)
-    : storage_(std::move(storage)), tensors_(storage_, std::move(folder)) {}
+GraphImporter::GraphImporter(std::shared_ptr<ModelStorage> storage, std::string folder, FileAccess access)
+    : storage_(std::move(storage)), tensors_(storage_, std::move(folder), access) {}
 
 int64_t GraphImporter::opset() const {
   const auto it = opsets_.find("");

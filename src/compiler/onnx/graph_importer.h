@@ -29,7 +29,7 @@ struct ModelStorage {
 
 class GraphImporter {
  public:
-  GraphImporter(std::shared_ptr<ModelStorage> storage, std::string folder);
+  GraphImporter(std::shared_ptr<ModelStorage> storage, std::string folder, FileAccess access);
   // The whole model. After success take_graph().
   Status run();
   std::unique_ptr<ir::Graph> take_graph() { return std::move(graph_); }

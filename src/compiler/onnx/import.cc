@@ -51,9 +51,9 @@ Result<std::shared_ptr<ModelStorage>> parse(std::span<const std::byte> bytes) {
   return storage;
 }
 
-Result<ImportedModel> import_checked(std::span<const std::byte> bytes, const std::string& folder) {
+Result<ImportedModel> import_checked(std::span<const std::byte> bytes, const std::string& folder, FileAccess access) {
   FW_ASSIGN_OR_RETURN(std::shared_ptr<ModelStorage> storage, parse(bytes));
-  GraphImporter importer(storage, folder);
+  GraphImporter importer(storage, folder, access);
   FW_RETURN_IF_ERROR(importer.run());
   ImportedModel imported;
   imported.graph = importer.take_graph();
@@ -68,9 +68,9 @@ Result<ImportedModel> import_checked(std::span<const std::byte> bytes, const std
 
 }  // namespace
 
-Result<ImportedModel> import_bytes(std::span<const std::byte> bytes, const std::string& folder) {
+Result<ImportedModel> import_bytes(std::span<const std::byte> bytes, const std::string& folder, FileAccess access) {
   try {
-    return import_checked(bytes, folder);
+    return import_checked(bytes, folder, access);
   } catch (const std::bad_alloc&) {
     return out_of_memory(fmt::format("the system has not enough memory to read a model of {} bytes", bytes.size()));
   } catch (const std::exception& error) {  // std::filesystem, std::length_error
@@ -78,10 +78,10 @@ Result<ImportedModel> import_bytes(std::span<const std::byte> bytes, const std::
   }
 }
 
-Result<ImportedModel> import_file(const std::string& path) {
-  FW_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+Result<ImportedModel> import_file(const std::string& path, FileAccess access) {
+  FW_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, access));
   const std::string folder = std::filesystem::path(path).parent_path().string();
-  auto imported = import_bytes(file.bytes(), folder.empty() ? "." : folder);
+  auto imported = import_bytes(file.bytes(), folder.empty() ? "." : folder, access);
   if (!imported.is_ok()) return imported.status().with_context(fmt::format("'{}'", printable(path)));
   return imported;
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/mapped_file.h"
 #include "compiler/ir/graph.h"
 
 namespace flywheel::onnx_import {
@@ -20,8 +21,10 @@ struct ImportedModel {
 
 // kNotFound, kInvalidArgument (not ONNX, damaged, inconsistent), kUnsupported: one line a node with name, type, domain,
 // opset and why.
-Result<ImportedModel> import_file(const std::string& path);
+// `access`: kCopy where somebody may write into the files, or shorten them, while they are read.
+Result<ImportedModel> import_file(const std::string& path, FileAccess access = FileAccess::kMap);
 // The same from memory; external data is looked up in `folder` (refused when that is empty, or when a path leaves it).
-Result<ImportedModel> import_bytes(std::span<const std::byte> bytes, const std::string& folder);
+Result<ImportedModel> import_bytes(std::span<const std::byte> bytes, const std::string& folder,
+                                   FileAccess access = FileAccess::kMap);
 
 }  // namespace flywheel::onnx_import

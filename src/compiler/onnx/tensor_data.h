@@ -21,8 +21,8 @@ Result<Dims> tensor_dims(const onnx_pb::TensorProto& tensor, DType dtype);
 class TensorReader {
  public:
   // `owner` keeps every tensor that read() is given alive.
-  TensorReader(std::shared_ptr<const void> owner, std::string folder)
-      : owner_(std::move(owner)), external_(std::move(folder)) {}
+  TensorReader(std::shared_ptr<const void> owner, std::string folder, FileAccess access = FileAccess::kMap)
+      : owner_(std::move(owner)), external_(std::move(folder), access) {}
 
   // kUnsupported: an element type that we do not have, segments. kInvalidArgument, kNotFound: the data is not what the
   // type and dims say. Messages say what, not which tensor: the caller puts its name before them.

@@ -55,7 +55,7 @@ Result<std::vector<std::byte>> make_data(const WarmupInput& input, size_t rows, 
   if (input.data == WarmupInput::Data::kRandom) fill_random(input.data_type, bytes);
   if (input.data != WarmupInput::Data::kFile) return bytes;
   const std::string path = model_folder + "/warmup/" + input.file;
-  FW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  FW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path, FileAccess::kCopy));
   if (file.bytes().size() != row_bytes) {
     return invalid_argument(
         fmt::format("'{}' has {} bytes, but input '{}' takes {}", path, file.bytes().size(), input.name, row_bytes));

@@ -84,7 +84,7 @@ Result<SequenceTensors> SequenceTensors::create(const config::ModelConfig& confi
     std::vector<std::byte> values(static_cast<size_t>(bytes));
     if (described.initial && !described.initial->file.empty()) {
       const std::string path = model_folder + "/initial_state/" + described.initial->file;
-      FW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+      FW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path, FileAccess::kCopy));
       const bool text = described.data_type == DataType::kString;
       if (!text && file.bytes().size() < values.size())
         return invalid_argument(
