@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/cpu_info.h"
 #include "base/log.h"
@@ -53,6 +57,37 @@ repository::RepositoryOptions repository_options(const ServerOptions& options, c
   return result;
 }
 
+// Two listeners at one place: the second would fail with the system's word for it, which names no flag.
+Status check_listeners(const ServerOptions& options) {
+  struct Place {
+    std::string flag, address;
+    int port;
+  };
+  const std::string& http = options.http_address;
+  std::vector<Place> places = {{"http", http, options.http_port}};
+  if (options.allow_grpc)
+    places.push_back({"grpc", options.grpc_address.empty() ? http : options.grpc_address, options.grpc_port});
+  if (options.allow_metrics)
+    places.push_back(
+        {"metrics", options.metrics_address.empty() ? http : options.metrics_address, options.metrics_port});
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const Place &a = places[j], &b = places[i];
+      if (a.address != b.address) continue;
+      if (a.address.starts_with("unix:")) {
+        return invalid_argument(
+            fmt::format("{} is where both --{}-address and --{}-address listen: give --{}-address another path, or a "
+                        "network address",
+                        a.address, a.flag, b.flag, b.flag));
+      }
+      if (a.port == 0 || a.port != b.port) continue;
+      return invalid_argument(
+          fmt::format("--{}-port and --{}-port are both {}: give them different ports", a.flag, b.flag, a.port));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Server::Server(const ServerOptions& options) : exit_on_error_(options.exit_on_error) {}
@@ -65,6 +100,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   FW_RETURN_IF_ERROR(check_port(options.http_port, "--http-port"));
   FW_RETURN_IF_ERROR(check_port(options.grpc_port, "--grpc-port"));
   FW_RETURN_IF_ERROR(check_port(options.metrics_port, "--metrics-port"));
+  FW_RETURN_IF_ERROR(check_listeners(options));
   if (options.model_load_threads < 1) return invalid_argument("--model-load-thread-count must be at least 1");
   if (options.http_threads < 0)
     return invalid_argument("--http-thread-count must be at least 1, or 0 for one for every two cores");

@@ -255,6 +255,13 @@ TEST_F(ServerTest, RefusesBadOptions) {
   options = options_;
   options.metrics_port = server_->http_port();
   EXPECT_THAT(Server::start(options).status().message(), HasSubstr("another program has the port"));
+  options.metrics_port = options.grpc_port = 8765;
+  EXPECT_THAT(Server::start(options).status().message(), HasSubstr("--grpc-port and --metrics-port are both 8765"));
+  options.http_address = "unix:" + folder_.path() + "/socket";
+  options.grpc_address = "127.0.0.1";
+  options.metrics_address.clear();
+  EXPECT_THAT(Server::start(options).status().message(),
+              HasSubstr("/socket is where both --http-address and --metrics-address listen: give --metrics-address"));
 }
 
 TEST_F(ServerTest, BuildsFromOnnx) {

@@ -70,7 +70,8 @@ Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options
     FW_RETURN_IF_ERROR(each->prepare(listener->socket_, &listener->reactors_));
   }
   for (const auto& each : listener->reactors_) each->start();
-  log(LogLevel::kInfo, "Started {} at {}:{}", options.name, options.address, listener->port_);
+  log(LogLevel::kInfo, "Started {} at {}{}", options.name, options.address,
+      listener->path_.empty() ? ":" + std::to_string(listener->port_) : "");
   return listener;
 }
 
