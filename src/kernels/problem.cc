@@ -63,6 +63,7 @@ std::string_view family_name(Family family) {
     case Family::kScatter: return "scatter";
     case Family::kTopK: return "top_k";
     case Family::kCumulative: return "cumulative";
+    case Family::kRecurrent: return "recurrent";
   }
   return "unknown";
 }

@@ -32,8 +32,9 @@ enum class Family : uint16_t {
   kScatter = 15,
   kTopK = 16,
   kCumulative = 17,  // CumSum
+  kRecurrent = 18,   // RNN, GRU, LSTM
 };
-inline constexpr int kFamilyCount = 18;
+inline constexpr int kFamilyCount = 19;
 
 std::string_view family_name(Family family);  // "conv", "gemm", ...
 

@@ -21,6 +21,7 @@ namespace flywheel::kernels {
 #include "kernels/matmul/tactics.inc"
 #include "kernels/pointwise/tactics.inc"
 #include "kernels/pool/tactics.inc"
+#include "kernels/recurrent/tactics.inc"
 #include "kernels/reduce/tactics.inc"
 #include "kernels/resize/tactics.inc"
 #include "kernels/scatter/tactics.inc"
@@ -130,6 +131,12 @@ std::span<const Tactic> tactics(Family family) {
     case Family::kCumulative: {
       static const Tactic kList[] = {
 #include "kernels/cumulative/tactics.inc"
+      };
+      return kList;
+    }
+    case Family::kRecurrent: {
+      static const Tactic kList[] = {
+#include "kernels/recurrent/tactics.inc"
       };
       return kList;
     }

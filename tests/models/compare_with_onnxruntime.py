@@ -53,6 +53,15 @@ def unet(shape, rng):
     return {"image": rng.standard_normal((batch, 3, height, width), dtype=np.float32)}
 
 
+def tokens(shape, rng):
+    return {"tokens": rng.integers(0, 20000, shape)}
+
+
+def features(shape, rng):
+    batch, frames = shape
+    return {"features": rng.standard_normal((batch, 80, frames), dtype=np.float32)}
+
+
 TEXT_PROFILE = ["input_ids:1x1,2x64,4x128", "attention_mask:1x1,2x64,4x128"]
 # name: (profile, input maker, shapes)
 CASES = {
@@ -64,6 +73,9 @@ CASES = {
     "unet": (["image:1x3x32x32,1x3x64x64,2x3x128x128"], unet, [(1, 64, 64), (2, 96, 32)]),
     "bert_base": (TEXT_PROFILE, text(30522), [(1, 17), (3, 64)]),
     "minilm_l6": (TEXT_PROFILE, text(30522), [(1, 128), (4, 33), (2, 1)]),
+    "swin_t": (["input:1x3x224x224,1x3x224x224,2x3x224x224"], IMAGE("input", 224), [1, 2]),
+    "lstm_tagger": (["tokens:1x1,2x16,4x40"], tokens, [(1, 17), (4, 40), (2, 1)]),
+    "gru_speech": (["features:1x80x20,2x80x100,3x80x200"], features, [(1, 100), (3, 37)]),
     "dlrm": (["dense:1x13,8x13,64x13", "sparse:1x26,8x26,64x26"], dlrm, [1, 8, 61]),
 }
 
@@ -86,6 +98,8 @@ def layouts(name, ours, theirs):
     if not name.endswith(".nhwc"):
         merged = theirs.reshape(-1, theirs.shape[-1]) if theirs.ndim > 2 else theirs
         return [array for array in (theirs, merged) if ours.shape == array.shape]
+    # A one-dimensional image has a height of 1 in it.
+    theirs = theirs.reshape(theirs.shape[:-1] + (1,) * (ours.ndim - theirs.ndim) + theirs.shape[-1:])
     orders = [np.transpose(theirs, order) for order in itertools.permutations(range(theirs.ndim))]
     return [array for array in orders if array.shape == ours.shape]
 
@@ -141,6 +155,8 @@ def check_model(name, options, folder):
     final = [o.name for o in onnx.load(full, load_external_data=False).graph.output]
     session = onnxruntime.InferenceSession(exposed, session_options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
+    # What a node is taken apart into has no counterpart in the model.
+    parts = tuple(f"{node.name}/" for node in model.graph.node if node.name and node.op_type in ("LSTM", "GRU", "RNN"))
     results = []
     for shape in shapes:
         inputs = make(shape, np.random.default_rng(7))
@@ -151,7 +167,7 @@ def check_model(name, options, folder):
         bad, compared, computed = [], 0, 0
         for file, wanted in ((y, final), (steps, None)):
             with np.load(file) as ours:
-                computed += len(wanted if wanted else ours.files)
+                computed += sum(not value.startswith(parts) or value in theirs for value in (wanted if wanted else ours.files))
                 for value in wanted if wanted else ours.files:
                     model_name = value.removesuffix(".nhwc")
                     if model_name not in theirs:

@@ -122,6 +122,7 @@ EmitFunction find_emit(const ir::Node& node) {
       {"ScatterND", emit_scatter},
       {"TopK", emit_top_k},
       {"CumSum", emit_cumulative},
+      {"Recurrent", emit_recurrent},
       {"Reshape", emit_move},
       {"Flatten", emit_move},
       {"Squeeze", emit_move},

@@ -51,6 +51,7 @@ Status emit_gather(Emitter& emitter, const ir::Node& node);      // Gather, Gath
 Status emit_scatter(Emitter& emitter, const ir::Node& node);     // ScatterElements, ScatterND
 Status emit_top_k(Emitter& emitter, const ir::Node& node);       // TopK
 Status emit_cumulative(Emitter& emitter, const ir::Node& node);  // CumSum
+Status emit_recurrent(Emitter& emitter, const ir::Node& node);   // Recurrent
 Status emit_move(Emitter& emitter,
                  const ir::Node& node);  // Reshape, Transpose, Slice, Split, Expand ... that are not views
 Status emit_concat(Emitter& emitter, const ir::Node& node);  // Concat

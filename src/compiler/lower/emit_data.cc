@@ -10,6 +10,7 @@
 #include "compiler/ops/op.h"
 #include "kernels/copy/copy.h"
 #include "kernels/gather/gather.h"
+#include "kernels/recurrent/recurrent.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/resize/resize.h"
 #include "kernels/scatter/scatter.h"
@@ -170,6 +171,33 @@ Status emit_cumulative(Emitter& emitter, const ir::Node& node) {
   StepDraft& step = emitter.begin(node, Family::kCumulative);
   emitter.add_input(step, node.input(0));
   step.ints = {axis_of(node, "axis", 0, node.input(0)->rank()), node.int_or("exclusive", 0), node.int_or("reverse", 0)};
+  return Status::ok();
+}
+
+Status emit_recurrent(Emitter& emitter, const ir::Node& node) {
+  using kernels::Cell;
+  FW_ASSIGN_OR_RETURN(
+      int64_t cell,
+      enum_value<Cell>(node, "cell", "", {{"RNN", Cell::kRnn}, {"GRU", Cell::kGru}, {"LSTM", Cell::kLstm}}));
+  const std::vector<int64_t> kinds = node.ints_or("activations", {});
+  const auto *alphas = node.find<std::vector<double>>("activation_alpha"),
+             *betas = node.find<std::vector<double>>("activation_beta");
+  if (kinds.size() != 3 || alphas == nullptr || alphas->size() != 3 || betas == nullptr || betas->size() != 3)
+    return internal_error("its activations are not three with their parameters");
+  StepDraft& step = emitter.begin(node, Family::kRecurrent, node.outputs().size());
+  step.ints = {cell, node.int_or("reverse", 0)};
+  for (size_t i = 0; i < 7; ++i) {
+    const ir::Value* value = i < node.inputs().size() ? node.input(i) : nullptr;
+    if (value != nullptr) emitter.add_input(step, value);
+    if (i >= 2) step.ints.emplace_back(value != nullptr ? 1 : 0);
+  }
+  step.ints.emplace_back(node.int_or("input_forget", 0));
+  for (int64_t kind : kinds) step.ints.emplace_back(kind);
+  step.floats = {node.float_or("clip", 0)};
+  for (size_t i = 0; i < 3; ++i) {
+    step.floats.push_back((*alphas)[i]);
+    step.floats.push_back((*betas)[i]);
+  }
   return Status::ok();
 }
 

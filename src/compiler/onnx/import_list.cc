@@ -27,7 +27,6 @@ constexpr std::string_view kSequence = "sequences and optionals are not supporte
 constexpr std::string_view kString = "strings are not supported";
 constexpr std::string_view kRandom = "random results are not supported";
 constexpr std::string_view kQuantized = "quantized operators are not supported; import the model in floating point";
-constexpr std::string_view kRecurrent = "recurrent operators are not supported";
 constexpr Reason kReasons[] = {
     {"If", kControlFlow},
     {"Loop", kControlFlow},
@@ -66,9 +65,6 @@ constexpr Reason kReasons[] = {
     {"QLinearMatMul", kQuantized},
     {"ConvInteger", kQuantized},
     {"MatMulInteger", kQuantized},
-    {"LSTM", kRecurrent},
-    {"GRU", kRecurrent},
-    {"RNN", kRecurrent},
 };
 
 }  // namespace

@@ -53,7 +53,9 @@ const onnx_pb::AttributeProto* NodeContext::find(std::string_view name, int32_t 
     const int32_t found = shown_type(attribute);
     if (found == type) return &attribute;
     // An empty list carries no sign of its type when the type is not said.
-    if (found == kAttributeUndefined && (type == kAttributeInts || type == kAttributeFloats)) return &attribute;
+    if (found == kAttributeUndefined &&
+        (type == kAttributeInts || type == kAttributeFloats || type == kAttributeStrings))
+      return &attribute;
     fail(invalid_argument(fmt::format("attribute '{}' is {}; {} is expected", name, attribute_type_name(found),
                                       attribute_type_name(type))));
     return nullptr;
@@ -98,6 +100,12 @@ std::optional<std::vector<double>> NodeContext::get_floats(std::string_view name
   const auto* attribute = find(name, kAttributeFloats);
   if (attribute == nullptr) return std::nullopt;
   return std::vector<double>(attribute->floats().begin(), attribute->floats().end());
+}
+
+std::optional<std::vector<std::string>> NodeContext::get_strings(std::string_view name) {
+  const auto* attribute = find(name, kAttributeStrings);
+  if (attribute == nullptr) return std::nullopt;
+  return std::vector<std::string>(attribute->strings().begin(), attribute->strings().end());
 }
 
 Result<ir::ConstTensor> NodeContext::get_tensor(std::string_view name) {
@@ -200,6 +208,14 @@ Result<ir::Value*> NodeContext::emit(std::string_view op, std::vector<ir::Value*
   return node->output();
 }
 
+Result<std::vector<ir::Value*>> NodeContext::emit_all(std::string_view op, std::vector<ir::Value*> inputs,
+                                                      Attributes attributes, int outputs) {
+  std::vector<std::string> names;
+  for (int i = 0; i < outputs; ++i) names.push_back(fmt::format("{}/{}_{}", source_, op, i));
+  FW_ASSIGN_OR_RETURN(ir::Node * node, add_node(op, std::move(inputs), std::move(attributes), std::move(names)));
+  return std::vector<ir::Value*>(node->outputs().begin(), node->outputs().end());
+}
+
 Status NodeContext::emit_outputs(std::string_view op, std::vector<ir::Value*> inputs, Attributes attributes,
                                  int outputs) {
   const size_t count = outputs < 0 ? used_.size() : static_cast<size_t>(outputs);
@@ -210,6 +226,13 @@ Status NodeContext::emit_outputs(std::string_view op, std::vector<ir::Value*> in
   }
   FW_ASSIGN_OR_RETURN(ir::Node * node, add_node(op, std::move(inputs), std::move(attributes), std::move(names)));
   for (size_t i = 0; i < std::min(count, used_.size()); ++i) set_output(i, node->output(i));
+  return Status::ok();
+}
+
+Status NodeContext::emit_output(size_t i, std::string_view op, std::vector<ir::Value*> inputs, Attributes attributes) {
+  FW_ASSIGN_OR_RETURN(ir::Node * node,
+                      add_node(op, std::move(inputs), std::move(attributes), {proto_.output(static_cast<int>(i))}));
+  set_output(i, node->output());
   return Status::ok();
 }
 

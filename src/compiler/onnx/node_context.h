@@ -56,6 +56,7 @@ class NodeContext {
   std::string get_string(std::string_view name, std::string_view fallback);
   std::optional<std::vector<int64_t>> get_ints(std::string_view name);
   std::optional<std::vector<double>> get_floats(std::string_view name);
+  std::optional<std::vector<std::string>> get_strings(std::string_view name);
   Result<ir::ConstTensor> get_tensor(std::string_view name);  // REQUIRES: has(name)
   // Read, but without effect at inference (momentum, seed, ...).
   void ignore(std::string_view name) { read_.insert(std::string(name)); }
@@ -76,9 +77,14 @@ class NodeContext {
 
   // Adds a node of ours, types it and gives its (first) output.
   Result<ir::Value*> emit(std::string_view op, std::vector<ir::Value*> inputs, Attributes attributes = {});
+  // The same for a node of several outputs.
+  Result<std::vector<ir::Value*>> emit_all(std::string_view op, std::vector<ir::Value*> inputs, Attributes attributes,
+                                           int outputs);
   // The same for the node that computes this ONNX node's outputs: they get the model's names. `outputs`: how many our
   // operator has; -1: as many as the ONNX node.
   Status emit_outputs(std::string_view op, std::vector<ir::Value*> inputs, Attributes attributes = {}, int outputs = 1);
+  // One of the ONNX node's outputs alone, under its name.
+  Status emit_output(size_t i, std::string_view op, std::vector<ir::Value*> inputs, Attributes attributes);
   void set_output(size_t i, ir::Value* value);
   ir::Value* output(size_t i) const { return i < outputs_.size() ? outputs_[i] : nullptr; }
 

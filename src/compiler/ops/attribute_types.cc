@@ -17,6 +17,9 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
+    {"activation_alpha", Type::kFloats},
+    {"activation_beta", Type::kFloats},
+    {"activations", Type::kInts},
     {"allowzero", Type::kInt},
     {"alpha", Type::kFloat},
     {"approximate", Type::kText},
@@ -28,6 +31,8 @@ constexpr Row kRows[] = {
     {"blocksize", Type::kInt},
     {"causal", Type::kInt},
     {"ceil_mode", Type::kInt},
+    {"cell", Type::kText},
+    {"clip", Type::kFloat},
     {"coordinate_transformation_mode", Type::kText},
     {"count", Type::kDims},
     {"count_include_pad", Type::kInt},
@@ -44,6 +49,7 @@ constexpr Row kRows[] = {
     {"extrapolation_value", Type::kFloat},
     {"fmod", Type::kInt},
     {"group", Type::kInt},
+    {"input_forget", Type::kInt},
     {"k", Type::kInt},
     {"keepdims", Type::kInt},
     {"kernel_shape", Type::kInts},
