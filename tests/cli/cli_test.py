@@ -349,7 +349,7 @@ class ServeTest(FlywheelTest):
 
     def test_refusals(self):
         self.assert_fails(2, "--model-repository", "serve")
-        self.assert_fails(2, "--model-control-mode", "serve", "--model-repository", ".", "--model-control-mode", "poll")
+        self.assert_fails(2, "--model-control-mode", "serve", "--model-repository", ".", "--model-control-mode", "sometimes")
         self.assert_fails(2, "--http-port", "serve", "--model-repository", ".", "--http-port", "70000")
         self.assert_fails(1, "/nowhere", "serve", "--model-repository", "/nowhere", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0")
 

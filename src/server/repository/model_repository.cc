@@ -406,7 +406,8 @@ Status ModelRepository::load_versions(const std::string& name, const std::string
         const auto entry = models.find(ended.name());
         if (entry == models.end()) return;
         const auto found = entry->second.versions.find(ended.version());
-        if (found == entry->second.versions.end() || found->second.state != ModelState::kUnloading) return;
+        // One that was replaced before says nothing of the one that is leaving now.
+        if (found == entry->second.versions.end() || found->second.leaving != &ended) return;
         found->second = {ModelState::kUnavailable, std::string(kUnloadedReason), nullptr};
       });
     });
@@ -433,7 +434,7 @@ Status ModelRepository::load_versions(const std::string& name, const std::string
       if (fresh != loaded.end()) {
         entry = {ModelState::kReady, {}, fresh->second};
       } else if (entry.state == ModelState::kReady) {
-        entry = {ModelState::kUnloading, {}, nullptr};
+        entry = {ModelState::kUnloading, {}, nullptr, entry.model.get()};
       } else if (entry.state != ModelState::kUnloading) {
         entry = {ModelState::kUnavailable, std::string(kUnloadedReason), nullptr};
       }
@@ -452,7 +453,7 @@ Status ModelRepository::unload_now(const std::string& name) {
     model->second.failure.clear();
     for (auto& [version, entry] : model->second.versions) {
       if (entry.state == ModelState::kReady) {
-        entry = {ModelState::kUnloading, {}, nullptr};
+        entry = {ModelState::kUnloading, {}, nullptr, entry.model.get()};
       } else if (entry.state != ModelState::kUnloading) {
         entry = {ModelState::kUnavailable, std::string(kUnloadedReason), nullptr};
       }

@@ -26,7 +26,8 @@ inline constexpr std::string_view kUnloadedReason = "unloaded";
 struct VersionEntry {
   ModelState state = ModelState::kUnknown;
   std::string reason;
-  ServedModelPtr model;  // when ready
+  ServedModelPtr model;                  // when ready
+  const ServedModel* leaving = nullptr;  // when unloading: which, to be compared only
 };
 
 struct ModelEntry {
