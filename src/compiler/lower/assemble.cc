@@ -178,7 +178,7 @@ Result<Assembled> assemble(LoweredGraph& lowered, const std::vector<TacticChoice
   ExprTable exprs(plan.symbols);
   WeightsWriter weights;
 
-  FW_ASSIGN_OR_RETURN(plan.arena_bytes, plan_memory(lowered, symbols.max));
+  FW_ASSIGN_OR_RETURN(plan.arena_bytes, plan_memory(lowered, symbols.min, symbols.max));
   for (const ir::Value* input : lowered.graph->inputs()) {
     FW_ASSIGN_OR_RETURN(engine::IoTensor io, make_io(*input, input->name, exprs));
     const ProfileShape& shape = profile.at(input->name);

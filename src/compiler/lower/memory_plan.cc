@@ -24,19 +24,20 @@ void note_use(Storage* storage, int step) {
 
 }  // namespace
 
-Result<uint64_t> plan_memory(LoweredGraph& lowered, const std::map<std::string, int64_t, std::less<>>& max_symbols) {
+Result<uint64_t> plan_memory(LoweredGraph& lowered, const SymbolValues& min, const SymbolValues& max) {
   for (size_t i = 0; i < lowered.steps.size(); ++i) {
     for (const View& view : lowered.steps[i].outputs) note_use(view.storage, static_cast<int>(i));
     for (const View& view : lowered.steps[i].inputs) note_use(view.storage, static_cast<int>(i));
   }
   std::vector<Storage*> order;
   for (const auto& storage : lowered.storages) {
-    FW_ASSIGN_OR_RETURN(int64_t elements, storage->elements.evaluate(max_symbols));
+    FW_ASSIGN_OR_RETURN(int64_t elements, storage->elements.evaluate(max));
+    elements = std::max(elements, largest_value(storage->elements, min, max).value_or(elements));
     int64_t bytes = 0;
     if (elements < 0 || __builtin_mul_overflow(elements, static_cast<int64_t>(dtype_size(storage->dtype)), &bytes) ||
         bytes > int64_t{1} << 45) {
-      return invalid_argument(fmt::format(
-          "an intermediate tensor would have {} elements at the profile's maximum: lower the maximum", elements));
+      return invalid_argument(
+          fmt::format("an intermediate tensor could have {} elements in the profile: lower its maximum", elements));
     }
     storage->size_bytes = static_cast<uint64_t>(bytes);
     if (storage->space == engine::Space::kArena && storage->first_step >= 0) order.push_back(storage.get());

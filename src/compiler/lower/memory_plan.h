@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "compiler/lower/lower.h"
+#include "tensor/dim_range.h"
 
 namespace flywheel::lower {
 
-// Fills lifetimes from the steps, sizes from the symbols' values at the profile's maximum, then offsets: largest first,
+// Fills lifetimes from the steps, sizes from the largest that they can be in the profile, then offsets: largest first,
 // each at the lowest free place. Returns the arena's size. kInvalidArgument when a size overflows.
-Result<uint64_t> plan_memory(LoweredGraph& lowered, const std::map<std::string, int64_t, std::less<>>& max_symbols);
+Result<uint64_t> plan_memory(LoweredGraph& lowered, const SymbolValues& min, const SymbolValues& max);
 
 }  // namespace flywheel::lower
