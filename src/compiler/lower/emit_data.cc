@@ -347,12 +347,8 @@ Status emit_resize(Emitter& emitter, const ir::Node& node) {
   if (scales.empty()) {
     for (size_t d : {1, 2}) {
       const auto in = node.input(0)->shape[d].constant(), out = node.output()->shape[d].constant();
-      if (!in || !out || *in == 0) {
-        return unsupported(
-            "resizing to given sizes needs a fixed input size: fix height and width in the model, or export with "
-            "scales");
-      }
-      scales.push_back(static_cast<double>(*out) / static_cast<double>(*in));
+      // 0: as the extents turn out to be.
+      scales.push_back(in && out && *in > 0 ? static_cast<double>(*out) / static_cast<double>(*in) : 0);
     }
   } else {
     scales = {scales[1], scales[2]};

@@ -131,11 +131,20 @@ class Recurrent {
     if (!hidden) return unsupported("the size of its state is not fixed");
     hidden_ = *hidden;
     const int64_t asked = node_.get_int("hidden_size", hidden_);
+    if (asked != hidden_ || hidden_ < 1) {
+      return invalid_argument(
+          fmt::format("its hidden_size is {}, but R, {}, has {} units", asked, sym_shape_to_string(r.shape), hidden_));
+    }
+    const SymShape biases = {static_cast<int64_t>(directions_), 2 * gates_ * hidden_};
+    if (node_.input(3) != nullptr && node_.input(3)->shape != biases) {
+      return invalid_argument(
+          fmt::format("B is {}; expected {}", sym_shape_to_string(node_.input(3)->shape), sym_shape_to_string(biases)));
+    }
     const SymShape expected = {static_cast<int64_t>(directions_), gates_ * hidden_, hidden_};
-    if (asked != hidden_ || r.shape != expected) {
+    if (r.shape != expected) {
       return invalid_argument(fmt::format("R is {}; expected {} for {} directions and a hidden_size of {}",
                                           sym_shape_to_string(r.shape), sym_shape_to_string(expected), directions_,
-                                          asked));
+                                          hidden_));
     }
     x_ = node_.input(0);
     if (batch_first_) {

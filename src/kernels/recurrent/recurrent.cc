@@ -127,6 +127,7 @@ class RecurrentKernel final : public BoundKernel {
     Number* gates = workspace + 4 * state + worker.rank() * kRecurrentRows * kMaxGates * stride;
     const Worker::Range blocks = worker.share(blocks_of(p_.hidden));
     const Units units{blocks.begin * kRecurrentBlock, std::min(blocks.end * kRecurrentBlock, p_.hidden)};
+    if (worker.rank() == 0) check_lengths(operands);
     start(operands, units, states[0], cell, stride);
     worker.barrier();
     for (int64_t step = 0; step < p_.steps; ++step) {
@@ -184,6 +185,15 @@ class RecurrentKernel final : public BoundKernel {
         h[b * stride + u] = h0 != nullptr ? h0[b * p_.hidden + u] : 0;
         c[b * stride + u] = c0 != nullptr ? c0[b * p_.hidden + u] : 0;
       }
+    }
+  }
+
+  void check_lengths(const Operands& operands) const {
+    if (p_.lengths == 0) return;
+    const auto* lengths = static_cast<const int32_t*>(operands.inputs[p_.lengths]);
+    for (int64_t b = 0; b < p_.batch; ++b) {
+      if (lengths[b] < 0 || lengths[b] > p_.steps)
+        operands.faults->fetch_or(kIndexOutOfRange, std::memory_order_relaxed);
     }
   }
 

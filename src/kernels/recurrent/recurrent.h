@@ -9,7 +9,8 @@
 //   LSTM  i = f(a_i + p_i * c), f = f(a_f + p_f * c), or 1 - i; c = f * c + i * g(a_c); o = f(a_o + p_o * c), with the
 //         new c; h = o * h(c)
 // The activations' arguments are clipped to [-clip, clip] unless clip is 0. reverse: from the last step to the first.
-// lengths: row b has that many steps; Y is 0 behind them, and the last state is that of its last step.
+// lengths: row b has that many steps, from 0 to T, else Fault kIndexOutOfRange is set; Y is 0 behind them, and the last
+// state is that of its last step.
 //
 // Operands, contiguous: inputs P [T,B,G*H] f32, R [G*H,H] f32, then those that ints name: h0 [B,H], c0 [B,H], lengths
 // [B] i32, peepholes [3*H] (i o f), candidate bias [H]. outputs: Y [T,B,H], the last h [B,H], LSTM: the last c [B,H].

@@ -78,7 +78,8 @@ Data random_data(const Problem& problem) {
 }
 
 // All outputs behind one another.
-Floats run(const Tactic& tactic, const Problem& problem, const Data& data, int workers) {
+Floats run(const Tactic& tactic, const Problem& problem, const Data& data, int workers,
+           uint32_t* seen_faults = nullptr) {
   auto kernel = tactic.bind(problem, Machine{Isa::kAvx512, Isa::kAvx512}, workers);
   EXPECT_TRUE(kernel.is_ok()) << kernel.status().to_string();
   std::vector<const void*> inputs;
@@ -103,6 +104,7 @@ Floats run(const Tactic& tactic, const Problem& problem, const Data& data, int w
   (*team)->run([&](Worker& worker) {
     (*kernel)->launch({inputs.data(), places.data(), packed.data(), workspace.data(), &faults}, worker);
   });
+  if (seen_faults != nullptr) *seen_faults = faults;
   Floats all;
   for (const Floats& output : outputs) all.insert(all.end(), output.begin(), output.end());
   return all;
@@ -187,6 +189,18 @@ TEST(Recurrent, TacticsMatchTheReference) {
       {.cell = Cell::kLstm, .steps = 4, .batch = 5, .hidden = 40, .h0 = true, .c0 = true, .peepholes = true});
   expect_tactics_match(
       {.cell = Cell::kLstm, .h0 = true, .c0 = true, .lengths = true, .peepholes = true, .input_forget = true});
+}
+
+TEST(Recurrent, ALengthOutOfRangeIsAFault) {
+  const Problem problem = problem_of({.lengths = true});
+  Data data = random_data(problem);
+  data.lengths = {3, 4};
+  for (const Tactic& tactic : tactics(Family::kRecurrent)) {
+    if (!detect_machine().value().has(tactic.isa)) continue;
+    uint32_t faults = 0;
+    run(tactic, problem, data, 2, &faults);
+    EXPECT_EQ(faults, kIndexOutOfRange) << tactic.name;
+  }
 }
 
 TEST(Recurrent, ARowDoesNotDependOnItsBatch) {

@@ -49,11 +49,11 @@ double cubic_weight(double t, double a) {
 
 }  // namespace
 
-std::vector<ResizeTaps> resize_taps(const ResizeParams& params, float scale, int64_t in_extent, int64_t out_extent) {
+std::vector<ResizeTaps> resize_taps(const ResizeParams& params, double scale, int64_t in_extent, int64_t out_extent) {
   std::vector<ResizeTaps> all(static_cast<size_t>(out_extent));
   for (int64_t o = 0; o < out_extent; ++o) {
     ResizeTaps& taps = all[static_cast<size_t>(o)];
-    const double x = source_position(params.coordinates, o, static_cast<double>(scale), in_extent, out_extent);
+    const double x = source_position(params.coordinates, o, scale, in_extent, out_extent);
     auto clamp = [&](int64_t i) { return std::clamp<int64_t>(i, 0, in_extent - 1); };
     if (params.mode == ResizeMode::kNearest) {
       taps.count = 1;
@@ -94,15 +94,20 @@ Result<ResizeParams> ResizeParams::from(const Problem& problem) {
   params.coordinates = static_cast<ResizeCoordinates>(problem.ints[1]);
   params.rounding = static_cast<NearestRounding>(problem.ints[2]);
   params.exclude_outside = problem.ints[3] != 0;
-  params.scale_h = static_cast<float>(problem.floats[0]);
-  params.scale_w = static_cast<float>(problem.floats[1]);
   params.cubic_a = static_cast<float>(problem.floats[2]);
   params.extrapolation_value = static_cast<float>(problem.floats[3]);
-  if (!(params.scale_h > 0) || !(params.scale_w > 0)) return refuse("its scales must be positive");
   const TensorDesc &x = problem.inputs[0], &y = problem.outputs[0];
   if (x.rank() != 4 || y.rank() != 4 || x.dims[0] != y.dims[0] || x.dims[3] != y.dims[3]) {
     return refuse(fmt::format("{} and {} are not images of equal count and channels", x.to_string(), y.to_string()));
   }
+  auto scale_of = [&](size_t dim) {
+    const int64_t in = x.dims[dim], out = y.dims[dim];
+    if (problem.floats[dim - 1] != 0) return problem.floats[dim - 1];
+    return in > 0 && out > 0 ? static_cast<double>(out) / static_cast<double>(in) : 1.0;
+  };
+  params.scale_h = scale_of(1);
+  params.scale_w = scale_of(2);
+  if (!(params.scale_h > 0) || !(params.scale_w > 0)) return refuse("its scales must be positive");
   if (x.dtype != DType::kFloat32 || y.dtype != DType::kFloat32) return refuse("it needs f32");
   for (const TensorDesc* desc : {&x, &y}) {
     if (desc->dims[3] > 1 && desc->strides[3] != 1)

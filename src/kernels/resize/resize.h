@@ -5,7 +5,7 @@
 // extrapolation_value].
 //   mode 0 nearest, 1 linear, 2 cubic; coordinates 0 half_pixel, 1 asymmetric, 2 align_corners, 3 pytorch_half_pixel,
 //   4 half_pixel_symmetric; nearest_rounding 0 round_prefer_floor, 1 round_prefer_ceil, 2 floor, 3 ceil. As ONNX Resize
-//   defines.
+//   defines. A scale of 0 is the quotient of the extents.
 #pragma once
 
 #include "kernels/problem.h"
@@ -27,7 +27,8 @@ struct ResizeParams {
   ResizeCoordinates coordinates = ResizeCoordinates::kHalfPixel;
   NearestRounding rounding = NearestRounding::kRoundPreferFloor;
   bool exclude_outside = false;
-  float scale_h = 1, scale_w = 1, cubic_a = -0.75F, extrapolation_value = 0;
+  double scale_h = 1, scale_w = 1;
+  float cubic_a = -0.75F, extrapolation_value = 0;
   static Result<ResizeParams> from(const Problem& problem);
 };
 

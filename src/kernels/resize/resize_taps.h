@@ -16,7 +16,7 @@ struct ResizeTaps {
   int64_t index[4] = {};
   float weight[4] = {};
 };
-std::vector<ResizeTaps> resize_taps(const ResizeParams& params, float scale, int64_t in_extent, int64_t out_extent);
+std::vector<ResizeTaps> resize_taps(const ResizeParams& params, double scale, int64_t in_extent, int64_t out_extent);
 
 // out[c] = sum over r, s of row_weight[r] * column_weight[s] * in(r, s)[c]: rows * columns pixels, row by row.
 struct WeightedPixels {

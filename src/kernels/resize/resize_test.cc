@@ -92,7 +92,7 @@ TEST(Resize, RefusesWhatDoesNotFit) {
   bad.ints[0] = 3;
   EXPECT_FALSE(ResizeParams::from(bad).is_ok());
   bad = good;
-  bad.floats[0] = 0;
+  bad.floats[0] = -1;
   EXPECT_FALSE(ResizeParams::from(bad).is_ok());
   bad = good;
   bad.outputs[0].dims[3] = 4;

@@ -73,6 +73,16 @@ TEST_F(FolderWatchTest, AFolderThatCameAndWentIsNoChange) {
   EXPECT_TRUE(is_quiet());
 }
 
+TEST_F(FolderWatchTest, LinksThatLeadUpwardsEnd) {
+  folder_.write("a/1/model.onnx", "x");
+  for (int i = 0; i < 12; ++i)
+    std::filesystem::create_directory_symlink("..", folder_.path() + "/a/1/up" + std::to_string(i));
+  watch_.adopt();
+  EXPECT_TRUE(is_quiet());
+  folder_.write("a/1/model.onnx", "another");
+  EXPECT_THAT(settled().changed, ElementsAre("a"));
+}
+
 TEST_F(FolderWatchTest, EnginesThatAreBuiltBesideAModelAreNoChange) {
   folder_.write("a/1/model.onnx", "x");
   watch_.adopt();

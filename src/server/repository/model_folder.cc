@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <system_error>
 
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "server/backend/engine/engine_cache.h"
 
@@ -19,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxDepth = 16;
-constexpr size_t kMaxFiles = 100'000;  // of a model; further ones are not watched
+constexpr size_t kMaxFiles = 20'000;  // of a model; further ones are not watched
 constexpr size_t kMaxConfigBytes = 4 << 20;
 constexpr size_t kMaxLabelBytes = 64 << 20;
 
@@ -40,8 +42,10 @@ Status for_each_folder(const std::string& path, F&& f) {
 }  // namespace
 
 bool is_model_name(std::string_view name) {
-  return !name.empty() && name.front() != '.' && name.size() <= 255 &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+  // Names go into messages, metrics and the log as they are.
+  const bool is_printable = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 127; });
+  return !name.empty() && name.front() != '.' && name.size() <= 255 && is_printable && is_valid_utf8(name) &&
+         name.find_first_of("/\\") == std::string_view::npos;
 }
 
 Result<std::map<std::string, std::vector<std::string>>> find_models(const std::vector<std::string>& repositories) {
@@ -69,6 +73,8 @@ Result<std::vector<int64_t>> find_versions(const std::string& model_folder) {
 
 std::string state_of_files(const std::string& folder, std::string_view ignored) {
   std::vector<std::string> lines;
+  std::set<std::pair<dev_t, ino_t>> seen;
+  if (struct stat state{}; ::stat(folder.c_str(), &state) == 0) seen.insert({state.st_dev, state.st_ino});
   std::error_code error;
   fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
   for (; !error && entry != fs::recursive_directory_iterator() && lines.size() < kMaxFiles; entry.increment(error)) {
@@ -77,6 +83,8 @@ std::string state_of_files(const std::string& folder, std::string_view ignored) 
     if (engines::EngineCache::is_own_file(name) || (entry.depth() == 0 && name == ignored)) continue;
     struct stat state {};
     if (::stat(entry->path().c_str(), &state) != 0) continue;
+    // Links may lead to a folder that holds them.
+    if (S_ISDIR(state.st_mode) && !seen.insert({state.st_dev, state.st_ino}).second) entry.disable_recursion_pending();
     // A folder's own time changes with what is left out.
     lines.push_back(S_ISDIR(state.st_mode) ? entry->path().string()
                                            : fmt::format("{} {} {} {}.{}", entry->path().string(), state.st_ino,

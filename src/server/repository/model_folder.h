@@ -30,7 +30,8 @@ Result<std::string> read_config_file(const std::string& model_folder);
 // One label a line.
 Result<std::vector<std::string>> read_labels(const std::string& path);
 
-// Model names are folder names, so a request's name must not lead out of the repository.
+// Model names are folder names, so a request's name must not lead out of the repository; and text, UTF-8 without
+// control characters.
 bool is_model_name(std::string_view name);
 
 }  // namespace flywheel::repository

@@ -428,7 +428,9 @@ TEST_F(ModelRepositoryTest, FilesThatCannotBeMeantChangeNothing) {
   }
   EXPECT_THAT(load("m", "{}", {{"1", "x"}, {"1/model.engine", "double"}}).message(), HasSubstr("cannot be written"));
   EXPECT_THAT(load("m", "{}", {{"1/model.engine", "nonsense"}}).message(), HasSubstr("version 1"));
-  EXPECT_THAT(load("../m", "{}", {{"1/model.engine", "double"}}).message(), HasSubstr("is no model name"));
+  for (const char* name : {"../m", "\xff", "m\n", ".m"}) {
+    EXPECT_THAT(load(name, "{}", {{"1/model.engine", "double"}}).message(), HasSubstr("is no model name")) << name;
+  }
   EXPECT_EQ(index_text(), "m:1 READY\n");
   EXPECT_TRUE(infer(*repository_->find("m")).get().status.is_ok());
 }

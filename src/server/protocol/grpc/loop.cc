@@ -18,6 +18,8 @@ GrpcLoop::GrpcLoop(const GrpcOptions& grpc_options, Service& grpc_service, std::
   if (nghttp2_option_new(&session_options) != 0) return;
   // Windows are opened as messages are taken, not as they arrive.
   nghttp2_option_set_no_auto_window_update(session_options, 1);
+  // Clients send such metadata, and gRPC's own servers take it.
+  nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(session_options, 1);
   // Connection::RateLimit has the same purpose and does not count calls that were answered.
   nghttp2_option_set_stream_reset_rate_limit(session_options, UINT32_MAX, UINT32_MAX);
   nghttp2_option_set_no_closed_streams(session_options, 1);
