@@ -22,6 +22,11 @@ Result<CumulativeParams> CumulativeParams::from(const Problem& problem) {
   CumulativeParams p;
   p.exclusive = problem.ints[1] != 0;
   p.reverse = problem.ints[2] != 0;
+  // Without elements the other extents may be anything.
+  if (x.elements() == 0) {
+    p.outer = 0;
+    return p;
+  }
   for (int d = 0; d < x.rank(); ++d) (d < axis ? p.outer : d > axis ? p.inner : p.extent) *= x.dims[d];
   return p;
 }

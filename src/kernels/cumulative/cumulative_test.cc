@@ -48,6 +48,10 @@ TEST(Cumulative, AlongAnyAxis) {
   expect<int32_t>(cumulative(DType::kInt32, {2, 0}, 1), {}, {});
 }
 
+TEST(Cumulative, WithoutElementsTheOtherExtentsMayBeAnything) {
+  expect<int32_t>(cumulative(DType::kInt32, {int64_t{1} << 30, int64_t{1} << 28, 0}, 2), {}, {});
+}
+
 TEST(Cumulative, SumsFloatsAsDoubles) {
   expect<float>(cumulative(DType::kFloat32, {4}, 0), {16777216, 1, 1, -16777216}, {16777216, 16777216, 16777218, 2});
 }

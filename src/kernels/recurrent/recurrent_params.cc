@@ -8,6 +8,9 @@
 
 namespace flywheel::kernels {
 
+// So that no product of extents overflows in an engine that has been tampered with.
+constexpr int64_t kMaxUnits = int64_t{1} << 24;
+
 Result<RecurrentParams> RecurrentParams::from(const Problem& problem) {
   auto refuse = [](std::string_view why) { return invalid_argument(fmt::format("recurrent: {}", why)); };
   if (problem.family != Family::kRecurrent || problem.ints.size() != 11 || problem.floats.size() != 7 ||
@@ -42,6 +45,8 @@ Result<RecurrentParams> RecurrentParams::from(const Problem& problem) {
   p.steps = pre.dims[0];
   p.batch = pre.dims[1];
   p.hidden = r.dims[1];
+  if (p.hidden > kMaxUnits)
+    return refuse(fmt::format("it has {} units; {} at most can be computed", p.hidden, kMaxUnits));
   const int64_t wide = p.gates() * p.hidden;
   auto check = [&](const TensorDesc& desc, const Dims& dims, DType dtype) {
     if (desc.dims == dims && desc.dtype == dtype && checked_element_count(dims) && desc.is_contiguous())

@@ -243,6 +243,9 @@ TEST(Recurrent, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([](Problem& p) { p.inputs[1] = TensorDesc::contiguous(DType::kFloat32, {20, 6}); }));
   EXPECT_TRUE(refused([](Problem& p) { p.inputs[2] = TensorDesc::contiguous(DType::kFloat32, {3, 5}); }));
   EXPECT_TRUE(refused([](Problem& p) { p.outputs.pop_back(); }));
+  EXPECT_TRUE(refused([](Problem& p) {
+    p.inputs[1] = TensorDesc::contiguous(DType::kFloat32, {0, int64_t{1} << 62});
+  }));
   EXPECT_TRUE(refused([](Problem& p) { p.inputs[0].strides[0] += 1; }));
 }
 

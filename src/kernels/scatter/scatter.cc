@@ -105,7 +105,10 @@ void apply(ScatterReduction reduction, DType dtype, std::byte* y, const std::byt
 class ScatterReference final : public BoundKernel {
  public:
   ScatterReference(const ScatterParams& params, const Problem& problem)
-      : p_(params), data_(problem.inputs[0]), indices_(problem.inputs[1]) {
+      : p_(params),
+        data_(problem.inputs[0]),
+        indices_(problem.inputs[1]),
+        no_updates_(problem.inputs[2].elements() == 0) {
     size_ = static_cast<int64_t>(dtype_size(data_.dtype));
   }
 
@@ -117,6 +120,7 @@ class ScatterReference final : public BoundKernel {
       std::memcpy(y + mine.begin * size_, data + mine.begin * size_,
                   static_cast<size_t>((mine.end - mine.begin) * size_));
     }
+    if (no_updates_) return;
     const bool good = p_.kind == ScatterKind::kNd ? scatter_slices(operands, mine) : scatter_elements(operands, mine);
     if (!good) operands.faults->fetch_or(kIndexOutOfRange, std::memory_order_relaxed);
   }
@@ -173,6 +177,7 @@ class ScatterReference final : public BoundKernel {
 
   ScatterParams p_;
   TensorDesc data_, indices_;
+  bool no_updates_;
   int64_t size_ = 1;
 };
 

@@ -83,6 +83,11 @@ TEST(Scatter, AnIndexOutOfRangeIsAFaultAndChangesNothing) {
                 kIndexOutOfRange);
 }
 
+TEST(Scatter, WithoutUpdatesTheirExtentsMayBeAnything) {
+  const int64_t large = int64_t{1} << 28;
+  expect<float>(scatter(ScatterKind::kNd, {2, 0}, {large, large, 0}, {large, large, 2, 0}), {}, {}, {}, {});
+}
+
 TEST(Scatter, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(ScatterParams::from(scatter(ScatterKind::kNd, {3}, {2, 2}, {2})).is_ok());
   EXPECT_FALSE(ScatterParams::from(scatter(ScatterKind::kNd, {3}, {2, 1}, {3})).is_ok());

@@ -33,9 +33,14 @@ Result<TopKParams> TopKParams::from(const Problem& problem) {
   if (p.axis < 0 || p.axis >= x.rank()) return refuse(fmt::format("axis {} is not one of {}", p.axis, x.to_string()));
   for (int d = 0; d < x.rank(); ++d) {
     if (d != p.axis && values.dims[d] != x.dims[d]) return refuse("only the axis may change its extent");
+  }
+  // Without elements the other extents may be anything.
+  const bool is_empty = x.elements() == 0;
+  for (int d = 0; d < x.rank() && !is_empty; ++d) {
     if (d < p.axis) p.outer *= x.dims[d];
     if (d > p.axis) p.inner *= x.dims[d];
   }
+  if (is_empty) p.outer = 0;
   p.extent = x.dims[p.axis];
   p.k = values.dims[p.axis];
   if (p.k > p.extent) return refuse(fmt::format("k is {} for an extent of {}", p.k, p.extent));

@@ -64,6 +64,10 @@ TEST(TopK, NanIsLarger) {
 
 TEST(TopK, MayTakeNone) { expect<float>(top_k(DType::kFloat32, {4}, 0, 0), {1, 2, 3, 4}, {}, {}); }
 
+TEST(TopK, WithoutElementsTheOtherExtentsMayBeAnything) {
+  expect<float>(top_k(DType::kFloat32, {int64_t{1} << 30, int64_t{1} << 28, 0}, 2, 0), {}, {}, {});
+}
+
 TEST(TopK, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(TopKParams::from(top_k(DType::kFloat32, {4}, 0, 5)).is_ok());
   EXPECT_FALSE(TopKParams::from(top_k(DType::kBool, {4}, 0, 1)).is_ok());
